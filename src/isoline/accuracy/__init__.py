@@ -1,0 +1,1 @@
+"""Is the output still right: the canary batch and small accuracy checks."""

@@ -1,0 +1,1 @@
+"""One thin module for each command group."""

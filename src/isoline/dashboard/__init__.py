@@ -1,0 +1,1 @@
+"""The Dash page: figures, layout, data access."""

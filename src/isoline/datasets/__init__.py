@@ -1,0 +1,1 @@
+"""What the load replays: fixed-length and trace datasets, and their digests."""

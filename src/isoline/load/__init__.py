@@ -1,0 +1,1 @@
+"""The AIPerf adapter: its command line, its supervision and its exports."""

@@ -1,0 +1,1 @@
+"""Recipe schema, lint, render and lock: pure, from YAML to an argument vector."""

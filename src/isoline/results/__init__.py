@@ -1,0 +1,1 @@
+"""Identity, bundles, metrics, verdicts and the warehouse that they land in."""

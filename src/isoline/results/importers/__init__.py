@@ -1,0 +1,1 @@
+"""Readers of foreign result formats, AIPerf included."""

@@ -1,0 +1,1 @@
+"""Starting, watching and stopping servers, and everything a machine must give back."""
