@@ -1,0 +1,244 @@
+"""The files of Isoline as types: plan.json, point.json, launch.json, lock.json, MANIFEST.json.
+
+Frozen pydantic models at the border; everything is JSON with ``schema_version``. Unknown keys are
+refused, so that a file of a newer version is never half read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from isoline.results.reasons import Verdict
+
+PLAN_SCHEMA_VERSION = 1
+POINT_SCHEMA_VERSION = 1
+LAUNCH_SCHEMA_VERSION = 1
+LOCK_SCHEMA_VERSION = 1
+MANIFEST_SCHEMA_VERSION = 1
+METRICS_VERSION = 1
+
+
+class Record(BaseModel):
+    """Base of all file types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- plan.json (DESIGN 5.9) -------------------------------------------------------------------
+
+
+class PlanPoint(Record):
+    """One expected point.
+
+    ``identity`` is what ``point_digest`` is the digest of: the launch digest, the scenario in full,
+    the dataset digest, the concurrency and the load generator. ``curve`` holds the fields of
+    :data:`isoline.results.identity.CURVE_FIELDS`.
+    """
+
+    point_id: str
+    point_digest: str
+    scenario: str
+    concurrency: int
+    repetition: int
+    seed: int
+    accuracy: list[str]  # tasks to check at this point, by dataset name
+    estimate_s: float
+    curve: dict[str, Any]
+    curve_key: str
+    series_key: str
+    identity: dict[str, Any]
+
+
+class PlanLaunch(Record):
+    """One expected server start.
+
+    ``argv`` and ``env`` hold placeholders (``{port}``, ``{host}``, ``{model_path}``, ``{scratch}``).
+    ``identity`` is what ``launch_digest`` is the digest of: model, weights, engine, packages or
+    image, launcher, SKU, topology, argv, env.
+    """
+
+    launch_digest: str
+    recipe_id: str
+    recipe_digest: str
+    topology: str
+    gpus: int
+    pool: str
+    argv: list[str]
+    env: dict[str, str]
+    twin_of: str | None
+    estimate_s: float
+    identity: dict[str, Any]
+    recipe: dict[str, Any]  # resolved content, for review and the lock; not identity
+    points: list[PlanPoint]
+
+
+class Excluded(Record):
+    """What was not planned, and why."""
+
+    what: str
+    why: str
+
+
+class Reused(Record):
+    """A point that has a counting attempt in another run."""
+
+    point_id: str
+    run_id: str
+    attempt: int
+
+
+class Plan(Record):
+    """The expected set of a run; deterministic in order and bytes."""
+
+    schema_version: Literal[1] = 1
+    plan_digest: str
+    sweep: str
+    created_from: dict[str, Any]  # {rev, dirty}; not part of plan_digest
+    channels: dict[str, str]
+    launches: list[PlanLaunch]
+    reused: list[Reused]
+    excluded: list[Excluded]
+    shards: int
+    budget: dict[str, Any]
+
+
+# --- bundles (DESIGN 5.5) ---------------------------------------------------------------------
+
+
+class ReasonNote(Record):
+    """One reason code with what was seen, in one line."""
+
+    code: str
+    detail: str = ""
+
+
+class MetricRow(Record):
+    """One number. ``value`` is null where the metric has none (never 0 in its place)."""
+
+    name: str
+    window: Literal["full", "steady"]
+    value: float | None
+    unit: str
+    n: int | None = None
+    note: str = ""
+    metrics_version: int = METRICS_VERSION
+
+
+class WindowSpan(Record):
+    """A measurement window, epoch nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+    completions: int
+
+
+class PhaseRow(Record):
+    """One phase of an attempt: when it began (UTC, ISO 8601) and how long it took (monotonic)."""
+
+    name: str
+    started_at: str
+    duration_s: float
+    outcome: str = "ok"
+
+
+class AccuracyResult(Record):
+    """One accuracy check. ``state`` is one of DESIGN 5.4's accuracy states."""
+
+    task: str
+    dataset_digest: str
+    n: int
+    correct: int
+    unparsed: int
+    reference: float | None
+    interval_low: float | None
+    interval_high: float | None
+    state: str
+    concurrency: int
+
+
+class Counts(Record):
+    """Requests of the measured phase."""
+
+    asked: int
+    completed: int
+    failed: int
+
+
+class PointRecord(Record):
+    """point.json: one attempt at one point, in full."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    point_id: str
+    attempt: int
+    launch_id: str
+    point_digest: str
+    launch_digest: str
+    started_at: str
+    ended_at: str
+    verdict: Verdict
+    reasons: list[ReasonNote]
+    accuracy_state: str
+    accuracy: list[AccuracyResult]
+    canary: dict[str, Any] | None
+    phases: list[PhaseRow]
+    counts: Counts
+    windows: dict[str, WindowSpan | None]
+    metrics: list[MetricRow]
+    client: dict[str, Any]  # name, version, profile, tick rate, cpu seconds, saturation evidence
+
+
+class LaunchRecord(Record):
+    """launch.json: one start of a server."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    launch_id: str
+    launch_digest: str
+    recipe_id: str
+    started_at: str
+    ended_at: str
+    verdict: Verdict
+    reasons: list[ReasonNote]
+    phases: list[PhaseRow]
+    exit_code: int | None
+    signal: int | None
+    points: list[str]  # point ids that it served
+
+
+class LockRecord(Record):
+    """lock.json: everything resolved; enough to run the point again.
+
+    ``launch`` is the plan's launch without its points, ``point`` the plan's point. ``resolved``
+    holds what placeholders became, package versions, the client's version. ``fingerprint`` is
+    the hardware and system. Publishing looks every key up in a registry; internal by default.
+    """
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    sweep: str
+    launch: dict[str, Any]
+    point: dict[str, Any]
+    resolved: dict[str, Any]
+    fingerprint: dict[str, Any]
+    created_from: dict[str, Any]
+
+
+class ManifestFile(Record):
+    """One file of a bundle."""
+
+    path: str
+    sha256: str
+    bytes: int
+
+
+class Manifest(Record):
+    """MANIFEST.json, written last. No manifest = not sealed = never ingested."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["run", "launch", "point"]
+    id: str
+    sealed_at: str
+    files: list[ManifestFile] = Field(min_length=1)
