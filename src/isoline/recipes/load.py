@@ -1,0 +1,76 @@
+"""Finding and reading recipes: ``recipes/<model>/<engine>-<sku>-<precision>[-<variant>].yaml``."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from isoline.catalog.documents import DocumentError, load_document, nearest
+from isoline.errors import InputError
+from isoline.recipes.schema import Recipe
+from isoline.results.identity import digest
+
+_ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe with its id. ``content`` is resolved: defaults filled in."""
+
+    recipe_id: str
+    recipe: Recipe
+
+    @property
+    def content(self) -> dict[str, object]:
+        return self.recipe.model_dump(mode="json")
+
+    @property
+    def recipe_digest(self) -> str:
+        """For review and approval; never to decide whether a point was measured."""
+        return digest(self.content)
+
+
+def recipe_ids(project: Path) -> list[str]:
+    """All recipe ids of the project, sorted. Folders that begin with ``_`` hold no recipes."""
+    folder = project / "recipes"
+    found = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml")]
+    return sorted(item for item in found if not item.startswith("_"))
+
+
+def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
+    """One recipe by id, or by its path.
+
+    :raises DocumentError: when there is none of that id, or it is wrong.
+    """
+    path = Path(recipe_id)
+    if path.suffix == ".yaml":
+        recipes = (project / "recipes").resolve()
+        if not path.resolve().is_relative_to(recipes):
+            raise InputError("a recipe lies under recipes/", where=recipe_id)
+        recipe_id = path.resolve().relative_to(recipes).with_suffix("").as_posix()
+    where = f"recipes/{recipe_id}.yaml"
+    if not _ID.match(recipe_id) or not (project / where).is_file():
+        raise DocumentError([(where, f"no such recipe; {nearest(recipe_id, recipe_ids(project))}")])
+    recipe = load_document(project / where, Recipe, root=project)
+    expected = f"{recipe.engine}-{recipe.sku}-{recipe.precision.weights}"
+    name = recipe_id.split("/")[1]
+    if name != expected and not name.startswith(expected + "-"):
+        raise DocumentError([(where, f"the file's name should begin with {expected!r}, as its content says")])
+    return LoadedRecipe(recipe_id, recipe)
+
+
+def match_recipes(project: Path, patterns: list[str]) -> list[str]:
+    """The ids that any pattern matches, sorted; ``*`` and ``?`` as in the shell.
+
+    :raises InputError: for a pattern that matches none.
+    """
+    known = recipe_ids(project)
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            raise InputError(f"no recipe matches {pattern!r}", remedy=nearest(pattern, known))
+        found.update(hits)
+    return sorted(found)
