@@ -1,1 +1,1 @@
-"""Pure functions on arrays: frontier, readings, intervals."""
+"""Pure functions on arrays: frontier, readings, intervals, and the rows that show them."""
