@@ -35,9 +35,7 @@ def point_id(
     recipe_id: str, topology: str, scenario: str, concurrency: int, repetition: int, point_digest: str
 ) -> str:
     """The id of a point, the same in every run."""
-    return (
-        f"{slug(recipe_id)}.{topology}.{scenario}.c{concurrency}.r{repetition}.{point_digest[:10]}"
-    )
+    return f"{slug(recipe_id)}.{topology}.{scenario}.c{concurrency}.r{repetition}.{point_digest[:10]}"
 
 
 def launch_id(launch_digest: str, n: int) -> str:
