@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 DRAWS = 2000
+WITHIN_DRAWS = 400
+"""Fewer for ``within_run``: it is computed for display, while somebody waits."""
+
 CONFIDENCE = 0.95
 _Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
@@ -63,7 +66,7 @@ def within_run(
     *,
     concurrency: int,
     seed: int = 0,
-    draws: int = DRAWS,
+    draws: int = WITHIN_DRAWS,
 ) -> Interval | None:
     """The interval of a statistic inside one repetition: bootstrap over waves of requests.
 
@@ -134,7 +137,7 @@ def as_row(interval: Interval | None, prefix: str) -> dict[str, Any]:
     }
 
 
-def cut_waves(times: Sequence[float], tokens: Sequence[float], start: float) -> NDArray[np.float64]:
+def cut_waves(times: ArrayLike, tokens: ArrayLike, start: float) -> NDArray[np.float64]:
     """Rows for :func:`within_run` with :func:`rate`: tokens of a request and seconds since the one before.
 
     The seconds sum to the window (``start`` to the last completion), so that the statistic of all

@@ -1,0 +1,252 @@
+"""``isoline frontier``: the curves as a table, with their frontier and readings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoline.cli.output import FormatOption, cell_text, emit
+from isoline.errors import InputError
+from isoline.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+
+
+def frontier(
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
+    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Only this engine.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Only this precision of the weights.")] = None,
+    sweep: Annotated[str | None, typer.Option(help="The newest run of this sweep.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="One run, or 'newest': of each curve its newest run, complete or not."),
+    ] = None,
+    x: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Vertical axis; default: the scenario's.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="X,X,...", help="Read the frontier at these values of x (CSV: only these)."),
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """The non-dominated points of each curve, and readings.
+
+    Shows of each curve its newest complete run, unless --sweep or --run says otherwise. A point is
+    the median of its valid repetitions. A step reading is the best y that was measured at x or better;
+    an estimate is interpolated between measured points.
+    """
+    from isoline.analysis.curves import curve_groups, curve_readings, curve_table
+    from isoline.analysis.within import within_of
+
+    values = parse_at(at)
+    settings = load_settings()
+    filters = {
+        "model": model,
+        "scenario": scenario,
+        "sku": sku,
+        "engine": engine,
+        "weight_precision": precision,
+    }
+    points = select(settings, filters, sweep=sweep, run=run)
+    rows = curve_table(points, x, y)
+    shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
+    within = within_of(points, shown, lambda path: _requests(settings.store / path))
+    if within:
+        rows = curve_table(points, x, y, within=within)
+    curves = [
+        curve_document(part, curve_readings(part, values), points) for part in curve_groups(rows).values()
+    ]
+    if format == "json":
+        emit(curves, "json")
+    elif format == "csv":
+        emit([row for curve in curves for row in curve["readings" if at else "points"]], "csv")
+    else:
+        for number, curve in enumerate(curves):
+            if number:
+                print()
+            print_curve(curve)
+
+
+def parse_at(text: str | None) -> list[float] | None:
+    """``20,40`` as numbers.
+
+    :raises InputError: for what is no finite number.
+    """
+    if text is None:
+        return None
+    import math
+
+    values = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(
+                f"not a number: {part.strip()!r}", where="--at", remedy="write for example --at 20,40"
+            )
+        values.append(value)
+    return values
+
+
+def select(
+    settings: Settings, filters: Mapping[str, str | None], *, sweep: str | None = None, run: str | None = None
+) -> pd.DataFrame:
+    """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
+
+    :raises InputError: when nothing matches; names what there is.
+    """
+    from isoline.results.snapshots import NEWEST, snapshot_points
+    from isoline.results.warehouse import open_reader
+
+    con = open_reader(settings.warehouse)
+    try:
+        runs = con.execute("SELECT run_id, sweep FROM runs ORDER BY started_at DESC, run_id DESC").fetchall()
+        if not runs:
+            raise InputError(
+                "the warehouse holds no run",
+                where=str(settings.warehouse),
+                remedy="measure with `isoline sweep run demo`, then `isoline results ingest`",
+            )
+        if run is not None and run != NEWEST:
+            known(run, [name for name, _ in runs], "run")
+        if sweep is not None:
+            known(sweep, [name for _, name in runs], "sweep")
+            if run is None or run == NEWEST:
+                run = next(name for name, of in runs if of == sweep)
+        points = snapshot_points(con, run=run, sweep=sweep, **filters)
+        if points.empty:
+            everything = snapshot_points(con, run=run, sweep=sweep)
+            if everything.empty and run is None:
+                raise InputError(
+                    "no curve has a complete run yet", remedy="see incomplete ones with --run newest"
+                )
+            for name, value in filters.items():
+                if value is not None:
+                    option = "precision" if name == "weight_precision" else name
+                    known(value, [str(item) for item in everything[name].dropna()], option)
+            raise InputError("no points match all of these filters", remedy="leave one of them out")
+        return points
+    finally:
+        con.close()
+
+
+def known(value: str, values: Sequence[str], what: str) -> None:
+    """Refuse a value that is not there, with the nearest one that is.
+
+    :raises InputError: when ``value`` is not among ``values``.
+    """
+    names = list(dict.fromkeys(values))
+    if value in names:
+        return
+    near = get_close_matches(value, names, n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(names[:8]) or 'none'}"
+    raise InputError(f"no {what} {value!r}", where=f"--{what}", remedy=remedy)
+
+
+def _requests(bundle: Path) -> Any:
+    path = bundle / "requests.parquet"
+    if not path.is_file():
+        return None  # thinned, or another machine's store: the interval is then unknown
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
+
+
+def curve_document(rows: Sequence[Row], readings: Sequence[Row], points: pd.DataFrame) -> dict[str, Any]:
+    """One curve as JSON: what its points share, notes, ``points`` and ``readings``."""
+    from isoline.analysis.curves import SHARED
+
+    of_curve = points[points["curve_key"] == rows[0]["curve_key"]].iloc[0]
+    shared = {name: rows[0][name] for name in SHARED}
+    shared["window"] = next((row["window"] for row in rows if row["window"]), None)
+    newer = of_curve.get("newer_incomplete_run")
+    return {
+        **shared,
+        "x_metric": rows[0]["x_metric"],
+        "y_metric": rows[0]["y_metric"],
+        "complete": bool(of_curve.get("curve_complete", True)),
+        "newer_incomplete_run": newer if isinstance(newer, str) else None,
+        "points": list(rows),
+        "readings": list(readings),
+    }
+
+
+def print_curve(curve: Row) -> None:
+    """One curve for people: its points, then its readings."""
+    rows, readings = curve["points"], curve["readings"]
+    kept = sum(row["frontier"] for row in rows)
+    parts = [curve[name] for name in ("model", "sku", "engine", "weight_precision")]
+    parts.append(f"{curve['scenario']} v{curve['scenario_version']}")
+    parts.extend(
+        curve[name] for name in ("speculative", "kv_offload") if curve[name] not in (None, "none", "off")
+    )
+    if curve["kind"] != "measured":
+        parts.append(curve["kind"])
+    if curve["source"] != "own":
+        parts.append(f"from {curve['source']}")
+    title = " · ".join(str(part) for part in parts)
+    window = f", {curve['window']} window" if curve["window"] else ""
+    title += f"\nrun {curve['run_id']}{window}: {len(rows)} points, {kept} on the frontier"
+    emit([_table_row(row) for row in rows], "table", title=title)
+    if not curve["complete"]:
+        print("This run of the curve is incomplete.")
+    if curve["newer_incomplete_run"]:
+        print(f"A newer run of this curve is incomplete: {curve['newer_incomplete_run']}")
+    if readings:
+        print()
+        places = {row["point_id"]: f"{row['topology']} c{row['concurrency']}" for row in rows}
+        emit([_reading_row(row, places) for row in readings], "table", title=f"{curve['y_metric']} read off:")
+    sys.stdout.flush()
+
+
+def _table_row(row: Row) -> dict[str, Any]:
+    of = row["repetitions"]
+    several = len(row["verdicts"]) > 1
+    return {
+        "frontier": "*" if row["frontier"] else "",
+        "topology": row["topology"],
+        "conc": row["concurrency"],
+        row["x_metric"]: row["x"],
+        row["y_metric"]: row["y"],
+        "interval": _interval_text(row),
+        "ttft_p50_ms": row["ttft_p50_ms"],
+        "n": f"{row['n']} of {of}" if row["n"] != of else str(of),
+        "verdict": ", ".join(f"{count} {name}" for name, count in row["verdicts"].items())
+        if several
+        else row["verdict"],
+        "official": row["official"],
+        "marks": ", ".join([*row["marks"], *row["reasons"]]) or None,
+    }
+
+
+def _interval_text(row: Row) -> str | None:
+    if row["y_low"] is None:
+        return None
+    return f"{cell_text(row['y_low'])} to {cell_text(row['y_high'])} ({row['y_interval']})"
+
+
+def _reading_row(row: Row, places: Mapping[str, str]) -> dict[str, Any]:
+    step = row["step"] if row["step"] is not None else "not reached"
+    return {
+        row["x_metric"]: row["at"],
+        "step": step,
+        "measured at": places.get(row["point_id"]),
+        "state": row["step_state"],
+        "estimate": row["estimate"],
+    }
