@@ -198,8 +198,8 @@ def write_report(error: BaseException, argv: Sequence[str], folder: Path | None 
     from isoline import __version__
 
     text = "".join(traceback.format_exception(error))
-    head = f"time: {now.isoformat()}\nisoline: {__version__}\npython: {sys.version.split()[0]}\nargv: {list(argv)!r}\n"
-    path.write_text(f"{head}\n{text}", encoding="utf-8")
+    head = f"time: {now.isoformat()}\nisoline: {__version__}\npython: {sys.version.split()[0]}\n"
+    path.write_text(f"{head}argv: {list(argv)!r}\n\n{text}", encoding="utf-8")
     return path
 
 
