@@ -1,0 +1,111 @@
+"""What every test shares: a clean environment, the price of a skip, the place for evidence."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Generator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+# Settings of the person's shell must not reach the tests; those that name tools may.
+for _name in (
+    "ISOLINE_PROJECT",
+    "ISOLINE_STORE",
+    "ISOLINE_WAREHOUSE",
+    "ISOLINE_STATE",
+    "ISOLINE_QUERY_TIMEOUT_S",
+):
+    os.environ.pop(_name, None)
+
+
+def no_skip_allowed() -> bool:
+    """Whether the system parts are promised, so that a skipped test is a failed one (DESIGN 9)."""
+    return os.environ.get("CI") == "true" or os.environ.get("SYSTEM") == "1"
+
+
+def _reason(longrepr: object) -> str:
+    return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where nothing may be skipped (an expected failure is no skip)."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and no_skip_allowed():
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: skipped although nothing may be: {_reason(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file that skips itself while it is read."""
+    report = yield
+    if report.skipped and no_skip_allowed():
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: skipped although nothing may be: {_reason(report.longrepr)}"
+    return report
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, with one line, what this machine lacks."""
+    if item.get_closest_marker("browser") and not shutil.which("chromium"):
+        pytest.skip("needs Debian's chromium: `make test SYSTEM=1` as root, or install it")
+    if item.get_closest_marker("engine") and not _tools_are_there():
+        pytest.skip("needs AIPerf and the engine: `make setup`")
+
+
+def _tools_are_there() -> bool:
+    envs = PROJECT / ".isoline" / "envs"
+    aiperf = os.environ.get("AIPERF_BIN") or (envs / "aiperf" / "bin" / "aiperf").exists()
+    return bool(aiperf) and any(envs.glob("llamacpp*"))
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The folder of the checkout."""
+    return PROJECT
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Callable[[str, Sequence[str]], Path]:
+    """A writer ``evidence(topic, lines)`` of ``<topic>.md`` with date, commit and machine above the lines.
+
+    `make soak` names the folder (docs/evidence); a bounded form writes to a temporary one.
+    """
+    named = os.environ.get("ISOLINE_EVIDENCE")
+    folder = PROJECT / named if named else tmp_path
+
+    def write(topic: str, lines: Sequence[str]) -> Path:
+        commit = subprocess.run(
+            ["git", "-C", str(PROJECT), "rev-parse", "--short=10", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        head = [
+            f"# {topic}",
+            "",
+            f"- date: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            f"- commit: {commit.stdout.strip() or 'unknown'}",
+            f"- machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, "
+            f"Python {platform.python_version()}",
+            "",
+        ]
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{topic}.md"
+        path.write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
+        return path
+
+    return write
