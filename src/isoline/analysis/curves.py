@@ -105,16 +105,16 @@ def eligible(part: pd.DataFrame) -> list[bool]:
 
     Official rows may. So may valid ones of curves that cannot be official as a whole (simulated,
     imported, off the rule set), but never what is withdrawn or implausible, nor what a failed
-    accuracy check at the same topology throws doubt on.
+    accuracy check of the same recipe and topology throws doubt on.
 
     :param part: rows of ``points`` of one curve.
     """
     rows = _records(part)
-    doubtful = {row["topology"] for row in rows if row["accuracy_state"] in _FAILED}
+    doubtful = {_place(row) for row in rows if row["accuracy_state"] in _FAILED}
     result = []
     for row in rows:
         checked = row["accuracy_state"] in _PASSED
-        unchecked = row["accuracy_state"] in (None, "not_run") and row["topology"] not in doubtful
+        unchecked = row["accuracy_state"] in (None, "not_run") and _place(row) not in doubtful
         fine = row["official"] is True or checked or unchecked
         result.append(row["verdict"] == "valid" and fine and not _HELD_BACK & set(row["marks"] or ()))
     return result
@@ -194,6 +194,10 @@ def round_values(curve: Frontier, count: int = 3) -> list[float]:
     first = math.ceil(low / step)
     values = [float(f"{index * step:.12g}") for index in range(first, first + count + 1)]
     return [value for value in values if low <= value <= high][:count]
+
+
+def _place(row: Row) -> tuple[Any, Any]:
+    return row["recipe_id"], row["topology"]
 
 
 def _axes(part: pd.DataFrame, x: str | None, y: str | None) -> Axes:

@@ -211,7 +211,8 @@ def print_curve(curve: Row) -> None:
     if readings:
         print()
         places = {row["point_id"]: f"{row['topology']} c{row['concurrency']}" for row in rows}
-        emit([_reading_row(row, places) for row in readings], "table", title=f"{curve['y_metric']} read off:")
+        title = f"{curve['y_metric']}, step: measured at this x or better; estimate: interpolated"
+        emit([_reading_row(row, places) for row in readings], "table", title=title)
     sys.stdout.flush()
 
 
