@@ -69,6 +69,8 @@ def write_page(project: Path, *, check: bool = False) -> bool:
     :raises GateFailedError: with ``check``, when the page is old.
     """
     path = project / PAGE
+    if not path.is_file():
+        return False  # a project of somebody's own need not carry this page
     old = path.read_text(encoding="utf-8")
     new = with_generated(old)
     if new == old:

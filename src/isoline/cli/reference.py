@@ -9,6 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from isoline.cli.main import root_command
+from isoline.cli.metrics_page import PAGE as METRICS_PAGE
+from isoline.cli.metrics_page import write_page
 from isoline.errors import GateFailedError
 from isoline.settings import SETTINGS, find_project
 
@@ -90,8 +92,11 @@ def reference(
         bool, typer.Option("--check", help="Write nothing; exit 2 when the page is old.")
     ] = False,
 ) -> None:
-    """Write docs/cli.md."""
-    path = find_project() / PAGE
+    """Write docs/cli.md and the generated part of docs/metrics.md."""
+    project = find_project()
+    if write_page(project, check=check):
+        print(f"{METRICS_PAGE} written")
+    path = project / PAGE
     text = render_reference()
     if check:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
