@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from isoline.results import identity
@@ -34,13 +35,17 @@ ACCURACY_STATES: tuple[str, ...] = (
 )
 """The accuracy states of a point (DESIGN 5.4)."""
 
-NOT_IN_PLAN_DIGEST = frozenset({"plan_digest", "created_from"})
-
-
 def plan_digest(plan: Plan | Mapping[str, Any]) -> str:
-    """The digest of a plan: over all of it but itself and the state of the checkout that made it."""
+    """The digest of a plan: over what is expected, wherever it was measured.
+
+    Covered: the sweep's name, and for each expected point (reused ones included) its id and its
+    accuracy tasks; a point's id covers everything that can change its number. Not covered:
+    estimates, owners, comments, the state of the checkout. So the same sweep finds its run again.
+    """
     fields = plan.model_dump(mode="json") if isinstance(plan, Plan) else plan
-    return identity.digest({key: value for key, value in fields.items() if key not in NOT_IN_PLAN_DIGEST})
+    points = [point for launch in fields["launches"] for point in launch["points"]]
+    expected = sorted([item["point_id"], sorted(item["accuracy"])] for item in [*points, *fields["reused"]])
+    return identity.digest({"sweep": fields["sweep"], "expected": expected})
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
@@ -56,7 +61,7 @@ def check_plan(plan: Plan) -> list[str]:
         found = identity.digest(launch.identity)
         if found != launch.launch_digest:
             problems.append(
-                f"{launch.recipe_id}: launch_digest {launch.launch_digest[:12]}, its identity gives {found[:12]}"
+                f"{launch.recipe_id}: launch_digest {launch.launch_digest[:12]}, identity gives {found[:12]}"
             )
         for point in launch.points:
             problems += _check_planned(launch, point)
@@ -104,6 +109,28 @@ def check_reasons(verdict: Verdict, reasons: list[ReasonNote]) -> list[str]:
     return [] if found == verdict else [f"verdict {verdict.value}, its reasons give {found.value}"]
 
 
+def utc(text: str) -> datetime:
+    """An ISO 8601 time as UTC without a zone, as the warehouse stores it.
+
+    :raises ValueError: for a time without a zone: nobody knows which hour it means.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"time without a zone: {text!r}")
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _check_times(record: LaunchRecord | PointRecord) -> list[str]:
+    for text in (record.started_at, record.ended_at, *(phase.started_at for phase in record.phases)):
+        try:
+            utc(text)
+        except ValueError as error:
+            return [f"not a UTC time: {error}"]
+    if utc(record.ended_at) < utc(record.started_at):
+        return [f"it ended at {record.ended_at}, before it started at {record.started_at}"]
+    return []
+
+
 def _differ(pairs: Iterable[tuple[str, Any, Any]]) -> list[str]:
     return [f"{name} is {found!r}, expected {wanted!r}" for name, found, wanted in pairs if found != wanted]
 
@@ -117,7 +144,7 @@ def check_launch(record: LaunchRecord, *, run_id: str, folder: str, plan: Plan) 
     if not record.launch_id.startswith(f"{record.launch_digest[:10]}-"):
         problems.append(f"launch_id {record.launch_id} is not of launch {record.launch_digest[:10]}")
     problems += _differ((("recipe_id", record.recipe_id, planned.recipe_id),))
-    return problems + check_reasons(record.verdict, record.reasons)
+    return problems + check_reasons(record.verdict, record.reasons) + _check_times(record)
 
 
 def check_point(
@@ -135,7 +162,7 @@ def check_point(
     )
     if not record.launch_id.startswith(f"{launch.launch_digest[:10]}-"):
         problems.append(f"launch_id {record.launch_id!r} is not of launch {launch.launch_digest[:10]}")
-    problems += check_reasons(record.verdict, record.reasons)
+    problems += check_reasons(record.verdict, record.reasons) + _check_times(record)
     if record.accuracy_state not in ACCURACY_STATES:
         problems.append(f"unknown accuracy state {record.accuracy_state!r}")
     for result in record.accuracy:

@@ -147,7 +147,6 @@ TABLES: tuple[Table, ...] = (
     _table(
         "overrides",
         "run_id VARCHAR, point_id VARCHAR, action VARCHAR, reason VARCHAR, reviewer VARCHAR, dated VARCHAR",
-        by_run=False,
     ),
     _table(
         "prices",

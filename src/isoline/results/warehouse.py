@@ -252,7 +252,7 @@ def publish(path: Path) -> bool:
 # --- reading ----------------------------------------------------------------------------------
 
 
-def open_reader(path: Path, *, locked_down: bool = False) -> Connection:
+def open_reader(path: Path, *, locked_down: bool = False, max_memory: str | None = None) -> Connection:
     """A connection on the read-only copy; the tables are visible by their bare names.
 
     It keeps seeing the copy that it opened: open again after an ingest to see more. Several
@@ -260,6 +260,7 @@ def open_reader(path: Path, *, locked_down: bool = False) -> Connection:
 
     :param path: the warehouse (not its copy).
     :param locked_down: no files, no network, no settings: for SQL that somebody else wrote.
+    :param max_memory: limit in DuckDB's words (``2GB``); nothing is spilled to disk then.
     :raises InputError: when there is no warehouse yet.
     """
     copy = read_copy_path(path)
@@ -272,6 +273,9 @@ def open_reader(path: Path, *, locked_down: bool = False) -> Connection:
         quoted = str(copy).replace("'", "''")
         con.execute(f"ATTACH '{quoted}' AS warehouse (READ_ONLY)")
         con.execute("USE warehouse")
+        if max_memory is not None:
+            con.execute(f"SET memory_limit = '{max_memory}'")
+            con.execute("SET temp_directory = ''")
         con.execute("SET python_enable_replacements = false")  # a local variable is never a table
         if locked_down:
             con.execute("SET enable_external_access = false")

@@ -1,0 +1,122 @@
+"""What people decided about results: ``results/*.yaml``, reviewed like code (DESIGN 3, 4).
+
+This form applies ``overrides.yaml``. The other files are read and checked, so that a mistake in
+them is seen on the day that it is made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from isoline.catalog.documents import Document, load_document
+from isoline.results.identity import RUN_ID
+
+
+class Override(Document):
+    """One decision about a run or a point that stays in the store as it was measured."""
+
+    run_id: str = Field(pattern=RUN_ID.pattern)
+    point_id: str | None = None  # None: every point of the run
+    action: Literal["withdraw", "annotate"]
+    reason: str = Field(min_length=10)
+    reviewer: str = Field(min_length=1)  # a role or a public handle
+    dated: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+
+
+class Overrides(Document):
+    """``results/overrides.yaml``."""
+
+    schema_version: Literal[1]
+    overrides: tuple[Override, ...] = ()
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Overrides:
+        seen = set()
+        for item in self.overrides:
+            key = (item.run_id, item.point_id, item.action)
+            if key in seen:
+                raise ValueError(f"{item.action} of {item.point_id or item.run_id} is there twice")
+            seen.add(key)
+        return self
+
+
+class Baseline(Document):
+    """A run that a series is compared with instead of its own history."""
+
+    series_key: str
+    run_id: str = Field(pattern=RUN_ID.pattern)
+    reason: str = Field(min_length=10)
+    dated: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+
+
+class Baselines(Document):
+    """``results/baselines.yaml``."""
+
+    schema_version: Literal[1]
+    baselines: tuple[Baseline, ...] = ()
+
+
+class AcceptedChange(Document):
+    """A step that is known and wanted: the baseline of the curve starts anew from this run."""
+
+    curve_key: str = Field(pattern=r"^[0-9a-f]{16}$")
+    from_run_id: str = Field(pattern=RUN_ID.pattern)
+    reason: str = Field(min_length=10)
+    reviewer: str = Field(min_length=1)
+    dated: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+
+
+class AcceptedChanges(Document):
+    """``results/accepted-changes.yaml``."""
+
+    schema_version: Literal[1]
+    accepted_changes: tuple[AcceptedChange, ...] = ()
+
+
+class RetentionClass(Document):
+    """How long files of one class stay whole. ``days`` null is for ever."""
+
+    what: str
+    files: list[str] = Field(min_length=1)  # patterns inside a bundle
+    days: int | None = Field(ge=1)
+
+
+class Retention(Document):
+    """``results/retention.yaml``."""
+
+    schema_version: Literal[1]
+    classes: dict[str, RetentionClass]
+
+
+FILES: dict[str, type[Document]] = {
+    "overrides.yaml": Overrides,
+    "baselines.yaml": Baselines,
+    "accepted-changes.yaml": AcceptedChanges,
+    "retention.yaml": Retention,
+}
+"""Every decision file and its schema."""
+
+
+def load_overrides(project: Path) -> list[Override]:
+    """The overrides of a project; none when there is no file.
+
+    :raises DocumentError: when the file is not of its schema: a withdrawal must not be lost.
+    """
+    path = project / "results" / "overrides.yaml"
+    if not path.exists():
+        return []
+    return list(load_document(path, Overrides, root=project).overrides)
+
+
+def check_decisions(project: Path) -> None:
+    """Read every decision file that is there.
+
+    :raises DocumentError: for the first that is not of its schema.
+    """
+    for name, schema in FILES.items():
+        path = project / "results" / name
+        if path.exists():
+            load_document(path, schema, root=project)

@@ -1,0 +1,205 @@
+"""Bring sealed bundles of the store into the warehouse (DESIGN 5.6).
+
+The unit is a run: whenever anything about it changed, all its rows are made anew from its bundles
+and replaced in one transaction. So a second ingest adds nothing, a killed one leaves nothing half,
+and the order in which bundles came in cannot matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from isoline.errors import InputError
+from isoline.results import bundle
+from isoline.results.decisions import Override, check_decisions, load_overrides
+from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
+from isoline.results.rows import run_tables
+from isoline.results.schema import BY_NAME, RUN_TABLES, derivation
+from isoline.results.warehouse import Connection, insert, open_writer, transaction
+from isoline.settings import Settings
+
+
+@dataclass
+class IngestReport:
+    """What one ingest did.
+
+    :param ingested: bundles that are new in the warehouse.
+    :param unchanged: bundles that were in it already.
+    :param runs: the runs whose rows were made anew.
+    :param quarantined: every bundle in the ingested part of the store that is refused, also those
+        refused before: they are tried again each time.
+    :param warnings: one line each, for people.
+    """
+
+    ingested: int = 0
+    unchanged: int = 0
+    runs: list[str] = field(default_factory=list)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def ingest(settings: Settings, paths: Sequence[Path] | None = None, *, wait_s: float = 0.0) -> IngestReport:
+    """Ingest the store, or the runs that ``paths`` lie in.
+
+    :param paths: folders inside the store: a run, a bundle, a day; None: all of it.
+    :param wait_s: how long to wait for another writer, seconds.
+    :raises InputError: for a path outside the store, or a decision file that is not of its schema.
+    :raises InfraError: while another process writes the warehouse.
+    """
+    check_decisions(settings.project)
+    overrides = load_overrides(settings.project)
+    wanted = _runs_at(settings.store, paths)
+    with open_writer(settings.warehouse, wait_s=wait_s) as con:
+        return fill(con, settings.store, wanted, overrides)
+
+
+def _runs_at(store: Path, paths: Sequence[Path] | None) -> set[str] | None:
+    """The names (:func:`run_name`) of the runs that the paths lie in or hold; None for all."""
+    if paths is None:
+        return None
+    names: set[str] = set()
+    for given in paths:
+        path = given.resolve()
+        if not path.exists():
+            raise InputError("no such folder", where=str(given))
+        if not path.is_relative_to(store):
+            raise InputError(
+                "this is not inside the store",
+                where=str(given),
+                remedy=f"the store is {store}; name another one with --store",
+            )
+        parts = path.relative_to(store).parts
+        if len(parts) > 4:  # inside yyyy/mm/dd/run_id
+            path = store.joinpath(*parts[:4])
+        names |= {run_name(store, run) for run in bundle.run_folders(store) if run.is_relative_to(path)}
+    return names
+
+
+def fill(
+    con: Connection, store: Path, wanted: set[str] | None, overrides: Sequence[Override]
+) -> IngestReport:
+    """Ingest with an open writer.
+
+    :param wanted: names (:func:`run_name`) of runs; None for all.
+    """
+    report = IngestReport()
+    stale = _value(con, "derivation") != derivation()
+    folders = list(bundle.run_folders(store))
+    for run in folders:
+        name = run_name(store, run)
+        decided = [item for item in overrides if item.run_id == name]
+        due = stale or _applied(con, name) != {tuple(item.model_dump().values()) for item in decided}
+        if not (due or wanted is None or name in wanted):
+            continue
+        found = run_bundles(store, run)
+        known = _known(con, name)
+        due = due or found != known or _has_refused(con, name)
+        if not due:
+            report.unchanged += len(found)
+        elif found or known or _has_refused(con, name):
+            _one_run(con, store, run, known, decided, report)
+    if stale:
+        # Only now: whoever is killed before starts over.
+        con.execute("INSERT OR REPLACE INTO meta VALUES ('derivation', ?)", [derivation()])
+    report.warnings += _warnings(con, store, {run_name(store, run) for run in folders}, overrides)
+    return report
+
+
+def _one_run(
+    con: Connection,
+    store: Path,
+    run: Path,
+    known: dict[str, str],
+    overrides: Sequence[Override],
+    report: IngestReport,
+) -> None:
+    files = read_run(store, run, known)
+    try:
+        tables = run_tables(files, overrides)
+    except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
+        # Each file is right by itself, but not together. The other runs land all the same.
+        files = _all_refused(store, run, f"no rows can be made of it: {type(error).__name__}: {error}")
+        tables = run_tables(files, overrides)
+    if not _same_rows(con, files, known):
+        report.runs.append(files.run_id)
+    replace_run(con, files.run_id, tables)
+    landed = _landed(files)
+    new = sum(known.get(path) != digest for path, digest in landed.items())
+    report.ingested += new
+    report.unchanged += len(landed) - new
+    report.quarantined += files.bad
+
+
+def _landed(files: RunFiles) -> dict[str, str]:
+    landed = {files.plan.path: files.plan.digest} if files.plan else {}
+    landed |= {launch.path: launch.digest for launch in files.launches}
+    return landed | {point.path: point.digest for point in files.points}
+
+
+def _same_rows(con: Connection, files: RunFiles, known: dict[str, str]) -> bool:
+    had = con.execute("SELECT path, reason FROM quarantine WHERE run_id = ?", [files.run_id]).fetchall()
+    return _landed(files) == known and set(had) == {(bad.path, bad.reason) for bad in files.bad}
+
+
+def _all_refused(store: Path, run: Path, reason: str) -> RunFiles:
+    files = RunFiles(run_name(store, run))
+    line = " ".join(reason.split())[:500]
+    for path, digest in run_bundles(store, run).items():
+        kind = "run" if path.endswith("/_run") else "launch" if "/_launch/" in path else "point"
+        files.bad.append(Quarantined(path, files.run_id, digest, kind, line))
+    return files
+
+
+def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> None:
+    """Replace all rows of one run, in one transaction."""
+    with transaction(con):
+        for table in RUN_TABLES:
+            con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
+            if table.name in tables:
+                insert(con, table, tables[table.name])
+
+
+def _known(con: Connection, run_id: str) -> dict[str, str]:
+    """The bundles of a run that are in the warehouse: path and digest."""
+    parts = (f"SELECT bundle_path, bundle_digest FROM {name}" for name in ("runs", "launches", "attempts"))
+    sql = " UNION ALL ".join(f"{part} WHERE run_id = $run" for part in parts)
+    return dict(con.execute(sql, {"run": run_id}).fetchall())
+
+
+def _has_refused(con: Connection, run_id: str) -> bool:
+    row = con.execute("SELECT count(*) FROM quarantine WHERE run_id = ?", [run_id]).fetchone()
+    return bool(row and row[0])
+
+
+def _value(con: Connection, name: str) -> str | None:
+    row = con.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
+    return str(row[0]) if row else None
+
+
+def _applied(con: Connection, run_id: str) -> set[tuple[str | None, ...]]:
+    """The decisions that the rows of a run were made with."""
+    names = ", ".join(BY_NAME["overrides"].names)
+    return set(con.execute(f"SELECT {names} FROM overrides WHERE run_id = ?", [run_id]).fetchall())
+
+
+def _warnings(con: Connection, store: Path, in_store: set[str], overrides: Sequence[Override]) -> list[str]:
+    lines = []
+    had = {str(run) for (run,) in con.execute("SELECT run_id FROM runs").fetchall()}
+    if gone := sorted(had - in_store):
+        lines.append(
+            f"{len(gone)} runs are in the warehouse but not in the store {store} (first {gone[0]}); "
+            "`isoline results rebuild` drops them"
+        )
+    for item in overrides:
+        point = con.execute(
+            "SELECT count(*) FROM points WHERE run_id = $run AND (point_id = $point OR $point IS NULL)",
+            {"run": item.run_id, "point": item.point_id},
+        ).fetchone()
+        if not point or not point[0]:
+            what = item.point_id or "the run"
+            lines.append(f"results/overrides.yaml: {item.action} of {what} in {item.run_id} matches no point")
+    return lines

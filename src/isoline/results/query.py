@@ -1,0 +1,92 @@
+"""Read-only SQL by anybody, with a time limit and no way out of the warehouse."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from isoline.errors import IncompleteError, InputError
+from isoline.results.warehouse import open_reader
+from isoline.settings import Settings
+
+READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+MAX_MEMORY = "2GB"
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Column names in order (made unique), and one dict for each row."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> QueryResult:
+    """Run one reading statement (SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN).
+
+    It sees the read copy of the warehouse and nothing else: no files, no network, no settings.
+
+    :param timeout_s: limit in seconds; None: the setting ``query_timeout_s``.
+    :raises InputError: for SQL that is wrong, is no reading, or is more than one statement.
+    :raises IncompleteError: when it takes longer than the limit.
+    """
+    limit = settings.query_timeout_s if timeout_s is None else timeout_s
+    _check(sql)
+    con = open_reader(settings.warehouse, locked_down=True, max_memory=MAX_MEMORY)
+    timer = threading.Timer(limit, con.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        result = con.execute(sql)
+        columns = _unique([str(column[0]) for column in result.description or ()])
+        return QueryResult(columns, [dict(zip(columns, row, strict=True)) for row in result.fetchall()])
+    except duckdb.InterruptException:
+        raise IncompleteError(
+            f"the query took longer than {limit:g} s",
+            remedy="narrow it, or raise ISOLINE_QUERY_TIMEOUT_S",
+        ) from None
+    except duckdb.Error as error:
+        raise InputError(_first_lines(error), where="query") from None
+    finally:
+        timer.cancel()
+        con.close()
+
+
+def _check(sql: str) -> None:
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise InputError(_first_lines(error), where="query") from None
+    if len(statements) != 1:
+        raise InputError(f"one statement is expected, not {len(statements)}", where="query")
+    if statements[0].type not in READS:
+        raise InputError(
+            f"only reading is possible here, not {statements[0].type.name}",
+            where="query",
+            remedy="results change through `isoline results ingest` and results/overrides.yaml",
+        )
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Names made unique by a suffix: a row as a dict must not lose a column."""
+    seen: set[str] = set()
+    unique = []
+    for name in names:
+        candidate, n = name, 1
+        while candidate in seen:
+            n += 1
+            candidate = f"{name}_{n}"
+        seen.add(candidate)
+        unique.append(candidate)
+    return unique
+
+
+def _first_lines(error: Exception) -> str:
+    """DuckDB's message without the drawing of where in the query it is."""
+    lines = [
+        line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("LINE ")
+    ]
+    return " ".join(line for line in lines if set(line) != {"^"})
