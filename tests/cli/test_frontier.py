@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+import sys
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from isoline.cli.main import run
+from isoline.results.ingest import ingest
 from isoline.results.schema import BY_NAME
 from isoline.results.warehouse import insert, open_writer
+from isoline.settings import load_settings
 
 OLD = "20260101T000000Z-demo-aaaaaa"
 NEW = "20260102T000000Z-demo-bbbbbb"
+
+
+def load_support(name: str) -> ModuleType:
+    """A helper of tests/support, loaded by its path."""
+    path = Path(__file__).parents[1] / "support" / f"{name}.py"
+    full_name = f"isoline_support_{name}_of_frontier"
+    spec = importlib.util.spec_from_file_location(full_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full_name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_row(run_id: str, sweep: str = "demo") -> dict[str, Any]:
@@ -211,3 +228,21 @@ def test_without_a_complete_run_it_says_so(project: Path, capsys: pytest.Capture
     fill(project, point(NEW, 1, None, None, verdict="infra_error", official=False))
     assert call() == 1
     assert "--run newest" in capsys.readouterr().err
+
+
+def test_sealed_bundles_give_within_run_intervals(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From sealed bundles through ingest to the table: one repetition has its within-run interval."""
+    bundles = load_support("bundles")
+    plan = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1), bundles.PointDef(4)])])
+    settings = load_settings()
+    run_folder = bundles.make_run(settings.store, plan)
+    ingest(settings)
+    (curve,) = document(capsys)
+    assert len(curve["points"]) == 2
+    for row in curve["points"]:
+        assert row["y_interval"] == row["x_interval"] == "within_run"
+        assert row["y_low"] <= row["y"] <= row["y_high"]
+    for path in run_folder.glob("*/*/requests.parquet"):
+        path.unlink()  # thinned
+    (curve,) = document(capsys)
+    assert {row["y_interval"] for row in curve["points"]} == {None}
