@@ -37,7 +37,10 @@ class Config:
 
 @dataclass
 class Seen:
-    """One request as the server lived it. ``writes`` = [monotonic ns, epoch ns, tokens] of each token chunk."""
+    """One request as the server lived it.
+
+    ``writes`` = [monotonic ns, epoch ns, tokens] of each token-bearing chunk.
+    """
 
     number: int
     fault: str
@@ -93,7 +96,8 @@ class Server:
         elif path == "/metrics":
             kind = "text/plain"
             text = (
-                f"# TYPE fake:prompt_tokens_total counter\nfake:prompt_tokens_total {self.prompt_tokens_total}\n"
+                "# TYPE fake:prompt_tokens_total counter\n"
+                f"fake:prompt_tokens_total {self.prompt_tokens_total}\n"
                 "# TYPE fake:tokens_predicted_total counter\n"
                 f"fake:tokens_predicted_total {self.tokens_predicted_total}\n"
             )

@@ -165,6 +165,9 @@ def _messages(row: Mapping[str, Any], offset: int) -> tuple[list[tuple[int, str]
 # of the same stream is more exact.
 _OWN_READING = ("NoInferenceResults", "InvalidInferenceResultError", "SSEResponseError")
 
+# A connection that broke inside a stream: the answer ended early.
+_BROKEN = ("ClientPayloadError", "ServerDisconnectedError", "ConnectionResetError", "ClientOSError")
+
 
 def _raw_row(row: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """One row of the raw export as (columns, plain text or None)."""
@@ -187,6 +190,8 @@ def _raw_row(row: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         out |= _failed("stream_error", stream.message)
     elif error and error[1] == "SSEResponseError":
         out |= _failed("stream_error", error[2])
+    elif error and error[1] in _BROKEN and status is not None and stream.ending != "complete":
+        out |= _failed("early_end", error[2])
     elif error and not (error[1] in _OWN_READING and stream.ending != "complete"):
         out |= _failed(error[1], error[2])
     elif stream.ending != "complete":
