@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -25,6 +26,10 @@ for _name in (
     "ISOLINE_QUERY_TIMEOUT_S",
 ):
     os.environ.pop(_name, None)
+
+# Two busy cores make time limits of single examples meaningless; CI must not fail by the draw of a seed.
+hypothesis.settings.register_profile("house", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.load_profile("house")
 
 
 def no_skip_allowed() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 import tempfile
 import traceback
@@ -209,28 +210,35 @@ def _say(text: str) -> None:
 
 
 def _output_closed() -> bool:
-    """Whether our own standard output is the pipe that broke; if so, later flushes go to nowhere."""
+    """Whether it is our own output whose reader went away; if so, later flushes go to nowhere."""
     closed = False
     for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            closed = True
-            with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            # Asked of the system: a stream forgets its failed bytes, so flushing again proves nothing.
+            poll = select.poll()
+            poll.register(stream.fileno(), 0)
+            if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+                closed = True
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return closed
+
+
+def _invoke(argv: Sequence[str], command: Callable[[], Any]) -> int:
+    try:
+        root = command()
+        with root.make_context("isoline", list(argv)) as context:
+            root.invoke(context)
+        code = 0
+    except typer.Exit as ending:
+        code = ending.exit_code
+    sys.stdout.flush()  # here, where a closed pipe is understood, not while Python shuts down
+    return code
 
 
 def run(argv: Sequence[str], command: Callable[[], Any] = root_command) -> int:
     """Run one command line (without the program's name); returns the exit code of DESIGN 5.7."""
     try:
-        root = command()
-        with root.make_context("isoline", list(argv)) as context:
-            root.invoke(context)
-        sys.stdout.flush()
-        return 0
-    except typer.Exit as ending:
-        return ending.exit_code
+        return _invoke(argv, command)
     except IsolineError as error:
         _say(f"isoline: {error.line()}")
         return error.exit_code
