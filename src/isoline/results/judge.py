@@ -245,9 +245,10 @@ def _errors(table: pa.Table) -> dict[str, int]:
 
 def _column(table: pa.Table, name: str) -> Floats:
     """A column of the measured rows, in the order of :func:`measured`."""
-    rows = np.asarray(table.column("phase").to_pylist(), dtype=object) == "measured"
+    rows = np.array([phase == "measured" for phase in table.column("phase").to_pylist()], dtype=bool)
     values = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return np.asarray(values, dtype=np.float64)[rows]
+    chosen: Floats = np.asarray(values, dtype=np.float64)[rows]
+    return chosen
 
 
 def _median_ratio(found: Floats, asked: Floats) -> float | None:
