@@ -21,7 +21,7 @@ from isoline.errors import IsolineError
 from isoline.results.reasons import REASONS, Verdict
 
 if TYPE_CHECKING:
-    from isoline.runners.engines import EngineAdapter
+    from isoline.runners.engines.base import EngineAdapter
     from isoline.runners.owners import Owner
     from isoline.runners.watch import Watch
 
@@ -128,6 +128,7 @@ class Server:
     """A started server. ``ready`` may start it again on another port, so read its fields late.
 
     ``start_ticks`` is field 22 of ``/proc/<pid>/stat``; with the pid it names the process for good.
+    ``log_offset`` is where this start's part of the log begins; ``stopping`` is set by ``stop``.
     """
 
     spec: LaunchSpec
@@ -144,7 +145,10 @@ class Server:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     port_tries: int = 1
+    log_offset: int = 0
+    stopping: bool = False
     stopped: StopOutcome | None = None
+    effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -174,12 +178,13 @@ class ResetProof:
 
 @dataclass(frozen=True)
 class StopOutcome:
-    """How a server was stopped. ``killed`` when SIGKILL was needed; ``left`` are pids that stayed."""
+    """How a server was stopped. ``was_running`` is false when it had ended before; ``killed`` when
+    SIGKILL was needed."""
 
     status: ExitStatus
     took_s: float
+    was_running: bool
     killed: bool
-    left: tuple[int, ...] = ()
 
 
 class Launcher(Protocol):
