@@ -23,8 +23,8 @@ class Check:
 
 
 FINE = Check("python", True, "3.12.1", "", True)
-ABSENT = Check("podman", False, "", "apt-get install podman", False)
-UNKNOWN = Check("governor", None, "", "", False)
+ABSENT = Check("podman", None, "", "apt-get install podman", False)
+SMALL = Check("shm", False, "1 MB", "", False)
 MISSING = Check("weights", False, "not fetched", "make setup", True)
 
 
@@ -44,14 +44,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Check]:
 def test_a_machine_with_all_that_is_required_is_fine(
     machine: list[Check], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is optional may be absent; the table tells ok, absent and unknown apart, with the remedy."""
-    machine += [FINE, ABSENT, UNKNOWN]
+    """What is optional may be absent; the table tells ok, absent and missing apart, with the remedy."""
+    machine += [FINE, ABSENT, SMALL]
     assert run(["doctor"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[2:]}
     assert lines["python"].split()[1] == "ok"
     assert lines["podman"].split()[1] == "absent"
     assert lines["podman"].endswith("apt-get install podman")
-    assert lines["governor"].split()[1] == "unknown"
+    assert lines["shm"].split()[1] == "missing"
 
 
 def test_a_missing_required_part_exits_4(machine: list[Check], capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,8 @@ import typer
 from isoline.cli.output import FormatOption, emit
 from isoline.settings import load_settings
 
-
-def state_of(ok: bool | None, required: bool) -> str:
-    """One word: ok, missing (the demo needs it), absent (optional), unknown."""
-    if ok is None:
-        return "unknown"
-    return "ok" if ok else "missing" if required else "absent"
+#: ``absent``: not here, and only some work needs it.
+STATES = {True: "ok", False: "missing", None: "absent"}
 
 
 def doctor(format: FormatOption = "table") -> None:
@@ -27,7 +23,7 @@ def doctor(format: FormatOption = "table") -> None:
         [
             {
                 "check": check.name,
-                "state": state_of(check.ok, check.required),
+                "state": STATES[check.ok],
                 "detail": check.detail or None,
                 "remedy": (check.remedy or None) if not check.ok else None,
                 "required": check.required,
