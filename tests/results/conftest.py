@@ -33,6 +33,12 @@ def bundles() -> Any:
     return _by_path("bundles")
 
 
+@pytest.fixture(scope="session")
+def tables() -> ModuleType:
+    """Per-request tables from short descriptions, tests/support/tables.py."""
+    return _by_path("tables")
+
+
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings of an empty project of this test's own."""
