@@ -23,8 +23,8 @@ soak: setup ## the full form of each claim; writes docs/evidence/
 	@ISOLINE_EVIDENCE=docs/evidence .venv/bin/pytest -m soak $(PYTEST_ARGS)
 
 lint: ## ruff and mypy
-	@.venv/bin/ruff check --quiet
-	@.venv/bin/ruff format --check --quiet
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 
 docs: setup ## write the generated pages
