@@ -72,7 +72,9 @@ def parse_yaml(text: str, where: str) -> Any:
         for event in YAML(typ="rt").parse(text):
             if isinstance(event, AliasEvent):
                 line = event.start_mark.line + 1 if event.start_mark else 0
-                raise DocumentError([(f"{where}:{line}", "anchors and aliases are not used here: write the value out")])
+                raise DocumentError(
+                    [(f"{where}:{line}", "anchors and aliases are not used here: write the value out")]
+                )
         return yaml.load(text)
     except DuplicateKeyError as error:
         mark = error.problem_mark
@@ -160,7 +162,9 @@ def _fields_at(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
     return sorted({name for kind in kinds if hasattr(kind, "model_fields") for name in kind.model_fields})
 
 
-def problems_of(error: ValidationError, tree: Any, where: str, model: type[BaseModel]) -> list[tuple[str, str]]:
+def problems_of(
+    error: ValidationError, tree: Any, where: str, model: type[BaseModel]
+) -> list[tuple[str, str]]:
     """pydantic's errors as (file:line, message) in the order of lines."""
     problems: list[tuple[int, str]] = []
     for item in error.errors(include_url=False):

@@ -30,6 +30,9 @@ class Dataset(Document):
     file: str | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     generator: str | None = None  # for synthetic: who makes the text
+    max_tokens: int | None = Field(default=None, ge=1)  # for questions: the longest answer
+    sessions: int | None = Field(default=None, ge=1)  # for multi_turn
+    turns: int | None = Field(default=None, ge=1)  # for multi_turn: user turns over all sessions
 
     @model_validator(mode="after")
     def _file_belongs_to_kind(self) -> Dataset:
@@ -38,17 +41,22 @@ class Dataset(Document):
                 raise ValueError("a synthetic dataset has a generator and no file")
         elif not self.file or not self.sha256:
             raise ValueError(f"a dataset of kind {self.kind} has a file and its sha256")
+        if self.kind == "questions" and self.max_tokens is None:
+            raise ValueError("a dataset of kind questions has max_tokens")
+        if self.kind == "multi_turn" and (self.sessions is None or self.turns is None):
+            raise ValueError("a dataset of kind multi_turn has sessions and turns")
         if self.file and (Path(self.file).is_absolute() or ".." in Path(self.file).parts):
             raise ValueError(f"file {self.file!r} must lie beside the dataset's YAML")
         return self
 
-    def identity(self) -> dict[str, str | None]:
+    def identity(self) -> dict[str, str | int | None]:
         """What the dataset's digest covers: not its description or licence."""
         return {
             "name": self.name,
             "kind": self.kind,
             "sha256": self.sha256,
             "generator": self.generator,
+            "max_tokens": self.max_tokens,
         }
 
     def digest(self) -> str:

@@ -203,6 +203,7 @@ def run_load(
     deadline_s: float,
     should_stop: Callable[[], str | None] = lambda: None,
     on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
 ) -> LoadOutcome:
     """Run one load to its end, its deadline, or until ``should_stop`` gives a reason code.
 
@@ -210,6 +211,7 @@ def run_load(
     :param log: file for AIPerf's output.
     :param deadline_s: longest time from start to end, seconds (reason ``load_timeout``).
     :param should_stop: asked every 0.1 s; a reason code ends the load (SIGINT, later SIGKILL).
+    :param wrap: makes the command note who owns it before it becomes AIPerf.
     :raises InfraError: when AIPerf cannot be started, or a process of it cannot be ended.
     """
     # AIPerf runs in a folder of its own, so that it leaves nothing in ours.
@@ -227,7 +229,7 @@ def run_load(
             started_ns, start = time.time_ns(), time.monotonic()
             try:
                 child = subprocess.Popen(
-                    argv,
+                    wrap(argv),
                     env=child_env(os.environ, env, hf_home=hf_home, scratch=scratch, url=spec.url),
                     stdin=subprocess.DEVNULL,
                     stdout=output,

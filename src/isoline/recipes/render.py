@@ -73,7 +73,9 @@ def render(loaded: LoadedRecipe, topology: Topology, pool: Pool, script_sha256: 
             where=loaded.recipe_id,
         )
     if engine.process is None:
-        raise InputError(f"engine {recipe.engine!r} cannot be started as a plain process", where=loaded.recipe_id)
+        raise InputError(
+            f"engine {recipe.engine!r} cannot be started as a plain process", where=loaded.recipe_id
+        )
     if topology.gpus != 1:
         raise InputError("launcher 'process' starts one worker on one accelerator", where=loaded.recipe_id)
     argv = [*engine.process.command, *flags(recipe.server.args)]

@@ -103,7 +103,9 @@ class Server(Document):
             if not _ARG.match(name):
                 raise ValueError(f"argument {name!r}: lower-case words with dashes, without dashes in front")
             if item is False:
-                raise ValueError(f"argument {name!r} is false: leave it out, or name the flag that turns it off")
+                raise ValueError(
+                    f"argument {name!r} is false: leave it out, or name the flag that turns it off"
+                )
         return value
 
     @field_validator("env")

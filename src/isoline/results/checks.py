@@ -35,6 +35,7 @@ ACCURACY_STATES: tuple[str, ...] = (
 )
 """The accuracy states of a point (DESIGN 5.4)."""
 
+
 def plan_digest(plan: Plan | Mapping[str, Any]) -> str:
     """The digest of a plan: over what is expected, wherever it was measured.
 

@@ -87,6 +87,7 @@ class Reused(Record):
     point_id: str
     run_id: str
     attempt: int
+    accuracy: list[str]
 
 
 class Plan(Record):

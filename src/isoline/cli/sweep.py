@@ -1,0 +1,187 @@
+"""``isoline sweep``: plan, run and watch sweeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoline.cli.output import FormatOption, emit
+from isoline.errors import InputError
+from isoline.settings import load_settings
+
+if TYPE_CHECKING:
+    from isoline.results.records import Plan
+    from isoline.sweeps.runs import Run
+    from isoline.sweeps.start import Prepared
+
+app = typer.Typer(help="Plan, run and watch sweeps.")
+
+SweepArgument = Annotated[str, typer.Argument(help="The sweep's name: sweeps/<name>.yaml.")]
+PoolOption = Annotated[str | None, typer.Option(help="A pool instead of the sweep's own.")]
+NewOption = Annotated[bool, typer.Option("--new", help="Start a new run; continue and reuse nothing.")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Where sealed bundles go; default: the setting.")
+]
+
+
+def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "launch": launch.launch_digest[:10],
+            "point_id": point.point_id,
+            "gpus": launch.gpus,
+            "accuracy": " ".join(point.accuracy) or None,
+            "estimate_s": point.estimate_s,
+            "state": "due" if point.point_id in due else "measured",
+        }
+        for launch in plan.launches
+        for point in launch.points
+    ]
+    rows += [
+        {"launch": None, "point_id": item.point_id, "state": f"reused from {item.run_id}"}
+        for item in plan.reused
+    ]
+    return rows
+
+
+def _show_plan(prepared: Prepared, format: str) -> None:
+    from isoline.sweeps.due import due_points
+    from isoline.sweeps.runs import verdicts
+
+    plan = prepared.plan
+    have = verdicts(prepared.run) if prepared.run else {}
+    due = {point.point_id for launch in plan.launches for point in due_points(launch, have)}
+    columns = ["launch", "point_id", "gpus", "accuracy", "estimate_s", "state"]
+    emit(_plan_rows(plan, due), format, columns=columns)  # type: ignore[arg-type]
+    if format == "table":
+        goes_on = f"continues {prepared.run.run_id}" if prepared.run else "a new run"
+        seconds = sum(
+            point.estimate_s for launch in plan.launches for point in launch.points if point.point_id in due
+        )
+        typer.echo(
+            f"{len(due)} due, {len(plan.launches)} launch(es), about {seconds / 60:.1f} min on this pool; "
+            f"plan {plan.plan_digest[:10]}, {goes_on}"
+        )
+        for item in plan.excluded:
+            typer.echo(f"excluded: {item.what}: {item.why}")
+
+
+@app.command()
+def plan(
+    sweep: SweepArgument,
+    pool: PoolOption = None,
+    new: NewOption = False,
+    out: Annotated[Path | None, typer.Option(help="Write plan.json to this file.")] = None,
+    store: StoreOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Expand a sweep and print every point: what is due, what is there, what is left out and why."""
+    from isoline.results.bundle import write_record
+    from isoline.sweeps.start import prepare
+
+    prepared = prepare(load_settings(store=store), sweep, pool=pool, is_new=new)
+    _show_plan(prepared, format)
+    if out is not None:
+        try:
+            write_record(out, prepared.plan)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", where=str(out)) from None
+
+
+@app.command()
+def run(
+    sweep: SweepArgument,
+    pool: PoolOption = None,
+    new: NewOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and the commands, start nothing.")
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Measure what is due. Killed at any moment and started again it goes on where it was.
+
+    Exit code 0 when every point is valid; 3 when one is partial, invalid or missing; 4 when the
+    machine failed; 130 after Ctrl-C.
+    """
+    from isoline.sweeps.start import prepare, run_sweep
+
+    settings = load_settings(store=store)
+    prepared = prepare(settings, sweep, pool=pool, is_new=new)
+    if dry_run:
+        _show_plan(prepared, "table")
+        for launch in prepared.plan.launches:
+            typer.echo(f"# {launch.recipe_id} {launch.topology}")
+            typer.echo(" ".join([*(f"{key}={value}" for key, value in launch.env.items()), *launch.argv]))
+        return
+    outcome = run_sweep(settings, prepared)
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
+    missing = f", {outcome.missing} without an attempt" if outcome.missing else ""
+    reused = f", {len(prepared.plan.reused)} reused" if prepared.plan.reused else ""
+    did = f"{outcome.measured} measured now" if outcome.measured else "nothing was due"
+    typer.echo(f"run {outcome.run_id}: {counts}{missing}{reused}; {did}")
+    if outcome.exit_code:
+        print(
+            f"not every point is valid; see `isoline sweep status --run {outcome.run_id}`"
+            if not outcome.interrupted
+            else "interrupted; run the same command again and it goes on",
+            file=sys.stderr,
+        )
+        raise typer.Exit(outcome.exit_code)
+
+
+def _status_rows(item: Run) -> list[dict[str, Any]]:
+    from isoline.sweeps.due import is_due
+    from isoline.sweeps.runs import records
+
+    rows = []
+    for point_id, attempts in records(item).items():
+        last = attempts[-1] if attempts else None
+        rows.append(
+            {
+                "point_id": point_id,
+                "attempts": len(attempts),
+                "verdict": last.verdict.value if last else None,
+                "reasons": " ".join(note.code for note in last.reasons) if last else None,
+                "accuracy": last.accuracy_state if last else None,
+                "due": is_due([record.verdict for record in attempts]),
+            }
+        )
+    return rows
+
+
+@app.command()
+def status(
+    sweep: Annotated[
+        str | None, typer.Argument(help="The newest run of this sweep; default: of any.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", help="One run, by its id.")] = None,
+    overhead: Annotated[
+        bool, typer.Option("--overhead", help="What the harness costs between two points.")
+    ] = False,
+    store: StoreOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """The points of a run: attempts, verdicts, what is due; and what is going on right now."""
+    from isoline.sweeps.journal import JOURNAL, read_journal
+    from isoline.sweeps.journal import overhead as overhead_of
+    from isoline.sweeps.runs import named_run, records, runs_newest_first
+
+    settings = load_settings(store=store)
+    item = named_run(settings.store, run) if run else next(runs_newest_first(settings.store, sweep), None)
+    if item is None:
+        what = f"no run of sweep {sweep!r}" if sweep else "no run"
+        raise InputError(what, where=str(settings.store), remedy="`isoline sweep run demo` makes one")
+    if overhead:
+        found = overhead_of([record for attempts in records(item).values() for record in attempts])
+        emit([{"run_id": item.run_id, "overhead_median_s": found.median_s, "pairs": found.pairs}], format)
+        return
+    columns = ["point_id", "attempts", "verdict", "reasons", "accuracy", "due"]
+    emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
+    events = read_journal(item.work / JOURNAL)
+    if format == "table" and events:
+        last = events[-1]
+        now = " ".join(str(last[key]) for key in ("phase", "point_id", "verdict") if last.get(key))
+        typer.echo(f"last event {last['at']}: {last['event']} {now}".rstrip())

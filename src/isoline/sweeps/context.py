@@ -1,0 +1,118 @@
+"""What a run needs besides its plan: settings, rules, datasets, and how it is told to stop."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from isoline.datasets.schema import Dataset
+from isoline.errors import InfraError
+from isoline.runners.tokenizer import TokenizerInfo
+from isoline.settings import Settings
+from isoline.sweeps.schema import Scenario
+
+
+@dataclass(frozen=True)
+class Client:
+    """The load generator as it is on this machine."""
+
+    aiperf_bin: Path
+    version: str
+
+
+class Stop:
+    """Tells every wait of a run to end. Set by Ctrl-C or SIGTERM; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Ask the run to end as soon as it can do so cleanly."""
+        self._event.set()
+
+    def why(self) -> str | None:
+        """``interrupted`` once it is set; the form that ``should_stop`` has everywhere."""
+        return "interrupted" if self._event.is_set() else None
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """While the block runs, SIGINT and SIGTERM ask for the end; the second one insists."""
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._event.is_set():
+                raise KeyboardInterrupt
+            self._event.set()
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that executing a plan needs and the plan does not hold."""
+
+    settings: Settings
+    scenarios: Mapping[str, Scenario]
+    datasets: Mapping[str, Dataset]
+    client: Client
+    host: str
+    launcher: str
+    client_profile: str
+    stop: Stop
+    fingerprint: Mapping[str, Any]
+    tokenizers: dict[str, TokenizerInfo] = field(default_factory=dict)
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that the disk, a quota or a file-size limit is exhausted."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+FULL_WORDS = ("No space left on device", "File too large", "Disk quota exceeded")
+LOG_END_BYTES = 200_000
+
+
+def full_disk_line(log: Path) -> str | None:
+    """The words of a full disk in the end of a program's log; None when there are none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - LOG_END_BYTES, 0))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    return next((words for words in FULL_WORDS if words in text), None)
+
+
+@contextmanager
+def full_disk_is_clear(store: Path) -> Iterator[None]:
+    """Turn a full disk into one clear line.
+
+    :raises InfraError: for any of the errors that :func:`is_full` knows.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise InfraError(
+                f"disk_full: {error.strerror} while a bundle was written; nothing half is sealed",
+                where=str(store),
+                remedy="free space and run the same command again: it goes on where it was",
+            ) from error
+        raise

@@ -1,0 +1,82 @@
+"""The journal of a run: one line for each thing that happens, for status and overhead.
+
+It lies beside the bundles, is no evidence, and a run without one is still whole.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isoline.results.bundle import utc_now
+from isoline.results.records import PointRecord
+
+JOURNAL = "journal.jsonl"
+
+
+class Journal:
+    """Appends to ``journal.jsonl``; each line is whole or, after a crash, skipped by the reader."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event."""
+        line = json.dumps({"at": utc_now(), "mono_s": round(time.monotonic(), 3), "event": event, **fields})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The events of a journal, in order; lines that were cut off are left out."""
+    events: list[dict[str, Any]] = []
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return events
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
+    return events
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the harness costs between two points of one launch, seconds; None where there is no pair."""
+
+    median_s: float | None
+    pairs: int
+
+
+def overhead(records: list[PointRecord]) -> Overhead:
+    """From the end of one point's load to the first request of the next one's, minus warm-up, canary and accuracy.
+
+    The load generator's own start is harness: a load ends with its last token and begins with its
+    first request, not with AIPerf's process. Only consecutive points of one launch are compared.
+
+    :param records: attempts that have a load, any order.
+    """
+    from datetime import datetime
+
+    loaded = [record for record in records if record.windows.get("full") is not None]
+    loaded.sort(key=lambda record: datetime.fromisoformat(record.started_at))
+    gaps = []
+    for before, after in zip(loaded, loaded[1:], strict=False):
+        if before.launch_id != after.launch_id:
+            continue
+        end, begin = before.windows["full"], after.windows["full"]
+        assert end is not None
+        assert begin is not None
+        work = sum(row.duration_s for row in before.phases if row.name in ("canary", "accuracy"))
+        work += sum(row.duration_s for row in after.phases if row.name == "warmup")
+        gaps.append((begin.start_ns - end.end_ns) / 1e9 - work)
+    return Overhead(round(statistics.median(gaps), 2) if gaps else None, len(gaps))

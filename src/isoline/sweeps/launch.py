@@ -1,0 +1,247 @@
+"""One start of a server in a run: stage to ready, the points on it, stop, and its own bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from isoline.catalog.facts import WeightFile, load_catalog
+from isoline.recipes.schema import Recipe
+from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_file, write_record
+from isoline.results.identity import launch_id
+from isoline.results.reasons import REASONS, Verdict, worst
+from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
+from isoline.runners.engines import engine_adapter
+from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
+from isoline.runners.tokenizer import ensure_tokenizer
+from isoline.runners.watch import Watch
+from isoline.sweeps.context import Context
+from isoline.sweeps.phases import Phases
+from isoline.sweeps.point import Live
+
+
+class LaunchFailedError(Exception):
+    """A start did not come to a ready server; its bundle is sealed and holds the reasons."""
+
+    def __init__(self, reasons: list[ReasonNote], log_tail: str = "") -> None:
+        self.reasons = reasons
+        self.log_tail = log_tail
+        self.verdict = worst([note.code for note in reasons])
+        super().__init__("; ".join(f"{note.code}: {note.detail}" for note in reasons))
+
+
+def planned_weights(launch: PlanLaunch) -> tuple[WeightFile, ...]:
+    """The weight files of a launch, by the digests that are part of its identity.
+
+    :raises LaunchFailedError: when the catalog has another file under that name now.
+    """
+    model = load_catalog().models.get(str(launch.identity["model"]))
+    known = {item.sha256: item for item in model.weights} if model else {}
+    found = []
+    for item in launch.identity["weights"]:
+        if item["sha256"] not in known:
+            raise LaunchFailedError(
+                [
+                    ReasonNote(
+                        code="weights_digest_mismatch",
+                        detail=f"{item['file']}: the plan says {item['sha256']}, the catalog has no such file",
+                    )
+                ]
+            )
+        found.append(known[item["sha256"]])
+    return tuple(found)
+
+
+def check_script(launch: PlanLaunch) -> None:
+    """Refuse a launch whose start script is not the one that its identity was made with.
+
+    :raises LaunchFailedError: ``image_digest_drift``.
+    """
+    wanted = launch.identity["image"]["script_sha256"]
+    found = file_sha256(engine_adapter(str(launch.identity["engine"])).script())
+    if found != wanted:
+        raise LaunchFailedError(
+            [
+                ReasonNote(
+                    code="image_digest_drift",
+                    detail=f"the engine's start script has sha256 {found[:12]}, the plan says {wanted[:12]}",
+                )
+            ]
+        )
+
+
+def launch_spec(context: Context, run_id: str, launch: PlanLaunch, name: str, folder: Path) -> LaunchSpec:
+    """What the launcher gets: the plan's launch with the folders of this start."""
+    recipe = Recipe.model_validate(launch.recipe)
+    scenarios = [context.scenarios[point.scenario] for point in launch.points]
+    return LaunchSpec(
+        run_id=run_id,
+        launch_id=name,
+        engine=str(launch.identity["engine"]),
+        alias=str(launch.identity["model"]),
+        argv=tuple(launch.argv),
+        env=dict(launch.env),
+        weights=planned_weights(launch),
+        packages=tuple(launch.identity["image"]["packages"]),
+        scratch=context.settings.state / "scratch" / f"{run_id}-{name}",
+        log=folder / "server.log",
+        host=context.host,
+        deadlines=Deadlines(
+            ready_s=recipe.readiness.ready_s,
+            reset_s=max(scenario.deadlines.reset_s for scenario in scenarios),
+            stop_s=recipe.readiness.stop_s,
+        ),
+    )
+
+
+class LaunchRun:
+    """One start. Use :meth:`running` as a context: inside, the server is ready.
+
+    :param on_phase: called with the name of each phase.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        launcher: Launcher,
+        run_id: str,
+        run: Path,
+        launch: PlanLaunch,
+        number: int,
+        on_phase: Callable[[str], None],
+    ) -> None:
+        self.context = context
+        self.launcher = launcher
+        self.run_id = run_id
+        self.launch = launch
+        self.name = launch_id(launch.launch_digest, number)
+        self.phases = Phases(on_phase)
+        self.reasons: list[ReasonNote] = []
+        self.served: list[str] = []
+        self.started_at = utc_now()
+        self.writer = BundleWriter(run, "launch", f"_launch/{self.name}", self.name)
+        self._server: Server | None = None
+        self._watch: Watch | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[Live]:
+        """Stage, start, wait for ready; on leaving stop and seal the launch bundle, whatever happened.
+
+        :raises LaunchFailedError: when it does not get ready.
+        :raises StoppedError: when the run was asked to stop meanwhile.
+        """
+        try:
+            try:
+                live = self._begin()
+            except PhaseFailedError as error:
+                self.reasons.append(ReasonNote(code=error.code, detail=error.detail))
+                raise LaunchFailedError(self.reasons, error.log_tail) from error
+            except LaunchFailedError as error:
+                self.reasons += error.reasons
+                raise
+            except StoppedError:
+                self.reasons.append(ReasonNote(code="interrupted", detail="asked to stop"))
+                raise
+            yield live
+        except BaseException:
+            self._end(keep_error=True)
+            raise
+        self._end(keep_error=False)
+
+    def _begin(self) -> Live:
+        launch, should_stop = self.launch, self.context.stop.why
+        with self.phases.phase("stage"):
+            check_script(launch)
+            spec = launch_spec(self.context, self.run_id, launch, self.name, self.writer.path)
+            staged = self.launcher.stage(spec)
+            tokenizer = self.context.tokenizers.get(spec.alias) or ensure_tokenizer(
+                self.context.settings, staged.model_path, spec.alias
+            )
+            self.context.tokenizers[spec.alias] = tokenizer
+        with self.phases.phase("preflight"):
+            problems = self.launcher.preflight(spec, staged)
+            if problems:
+                raise LaunchFailedError([ReasonNote(code=item.code, detail=item.detail) for item in problems])
+        if should_stop():
+            raise StoppedError("interrupted")
+        with self.phases.phase("start"):
+            self._server = self.launcher.start(spec, staged)
+        with self.phases.phase("ready"):
+            self.launcher.ready(self._server, should_stop)
+        self._watch = self.launcher.watch(self._server)
+        return Live(
+            launch=launch,
+            launch_id=self.name,
+            recipe=Recipe.model_validate(launch.recipe),
+            server=self._server,
+            launcher=self.launcher,
+            watch=self._watch,
+            tokenizer=tokenizer,
+            lock=self.launcher.collect(self._server, self.writer.path),
+        )
+
+    def _end(self, *, keep_error: bool) -> None:
+        """Stop and seal. An error on the way here is not hidden by one of ours."""
+        try:
+            self._stop_and_seal()
+        except BaseException:
+            self.writer.discard()
+            if not keep_error:
+                raise
+
+    def _stop_and_seal(self) -> None:
+        status = None
+        if self._watch is not None:
+            for event in self._watch.events():
+                self.reasons.append(ReasonNote(code=event.code, detail=event.detail))
+        if self._server is not None:
+            with self.phases.phase("stop"):
+                status = self.launcher.stop(self._server).status
+            if self._watch is not None:
+                self._watch.close()
+                self._watch.write_telemetry(self.writer.path / "telemetry.parquet")
+            self.launcher.collect(self._server, self.writer.path)
+        write_file(
+            self.writer.path / "fingerprint.json",
+            (json.dumps(dict(self.context.fingerprint), indent=1, sort_keys=True) + "\n").encode(),
+        )
+        codes = [note.code for note in self.reasons]
+        write_record(
+            self.writer.path / "launch.json",
+            LaunchRecord(
+                run_id=self.run_id,
+                launch_id=self.name,
+                launch_digest=self.launch.launch_digest,
+                recipe_id=self.launch.recipe_id,
+                started_at=self.started_at,
+                ended_at=utc_now(),
+                verdict=worst(codes),
+                reasons=self.reasons,
+                phases=list(self.phases.rows),
+                exit_code=status.exit_code if status else None,
+                signal=status.signal if status else None,
+                points=self.served,
+            ),
+        )
+        self.writer.seal()
+
+
+def is_infra(reasons: list[ReasonNote]) -> bool:
+    """Whether the worst of the reasons is the machine's fault."""
+    return worst([note.code for note in reasons]) is Verdict.INFRA_ERROR
+
+
+def needs_new_server(codes: list[str]) -> bool:
+    """Whether an attempt's reasons say that the server cannot serve the next point."""
+    gone = {
+        "server_died",
+        "server_killed",
+        "server_restarted",
+        "stalled",
+        "oom",
+        "reset_failed",
+        "load_timeout",
+    }
+    return bool(gone & set(codes)) or any(REASONS[code].phase == "launch" for code in codes)

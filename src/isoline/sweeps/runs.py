@@ -1,0 +1,240 @@
+"""Runs on disk: finding the one to continue, opening a new one, what it has so far, clearing wreckage."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from isoline import __version__
+from isoline.errors import InputError
+from isoline.results.bundle import (
+    WORK,
+    BundleWriter,
+    attempts,
+    is_sealed,
+    run_folder,
+    run_folders,
+    utc_now,
+    write_file,
+    write_record,
+)
+from isoline.results.identity import RUN_ID, launch_id, new_run_id
+from isoline.results.reasons import Verdict
+from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote
+from isoline.sweeps.due import Elsewhere, is_due
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run on disk."""
+
+    run_id: str
+    folder: Path
+    plan: Plan
+
+    @property
+    def work(self) -> Path:
+        """Scratch of the run: unsealed bundles and the journal."""
+        return self.folder / WORK
+
+
+def started(run_id: str) -> datetime:
+    """When a run started, from its id."""
+    match = RUN_ID.match(run_id)
+    if not match:
+        raise ValueError(f"not a run id: {run_id!r}")
+    return datetime.strptime(match.group(1) + match.group(2), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+
+
+def read_run(folder: Path) -> Run | None:
+    """The run in a folder; None where its plan is not sealed or not of our form."""
+    if not is_sealed(folder / "_run") or not RUN_ID.match(folder.name):
+        return None
+    try:
+        plan = Plan.model_validate_json((folder / "_run" / "plan.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return Run(folder.name, folder, plan)
+
+
+def runs_newest_first(store: Path, sweep: str | None = None) -> Iterator[Run]:
+    """All readable runs, newest first; of one sweep where it is named."""
+    for folder in reversed(list(run_folders(store))):
+        match = RUN_ID.match(folder.name)
+        if match and (sweep is None or match.group(3) == sweep):
+            run = read_run(folder)
+            if run is not None:
+                yield run
+
+
+def find_run(store: Path, plan: Plan, max_age_h: float | None, now: datetime | None = None) -> Run | None:
+    """The newest run of the sweep whose plan is equal and which is young enough (DESIGN 5.8)."""
+    moment = now or datetime.now(UTC)
+    for run in runs_newest_first(store, plan.sweep):
+        if run.plan.plan_digest == plan.plan_digest:
+            age_h = (moment - started(run.run_id)).total_seconds() / 3600
+            return run if max_age_h is None or age_h <= max_age_h else None
+    return None
+
+
+def named_run(store: Path, run_id: str) -> Run:
+    """The run of that id.
+
+    :raises InputError: when there is none.
+    """
+    if RUN_ID.match(run_id):
+        run = read_run(run_folder(store, run_id))
+        if run is not None:
+            return run
+    raise InputError(
+        f"no such run: {run_id}", where=str(store), remedy="`isoline sweep status` lists the newest"
+    )
+
+
+def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
+    """Open a run: seal its plan and the environment that it starts in, before anything is started."""
+    run_id = new_run_id(plan.sweep)
+    folder = run_folder(store, run_id)
+    folder.mkdir(parents=True)
+    writer = BundleWriter(folder, "run", "_run", run_id)
+    try:
+        write_record(writer.path / "plan.json", plan)
+        environment = {
+            "schema_version": 1,
+            "isoline": __version__,
+            "python": sys.version.split()[0],
+            "system": platform.platform(),
+            "started_at": utc_now(),
+            **settings_seen,
+        }
+        write_file(writer.path / "environment.json", (json.dumps(environment, indent=1) + "\n").encode())
+        writer.seal()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Run(run_id, folder, plan)
+
+
+def read_point(folder: Path) -> PointRecord:
+    """point.json of a sealed attempt."""
+    return PointRecord.model_validate_json((folder / "point.json").read_bytes())
+
+
+def records(run: Run) -> dict[str, list[PointRecord]]:
+    """point id -> its sealed attempts, in order."""
+    found = {}
+    for launch in run.plan.launches:
+        for point in launch.points:
+            found[point.point_id] = [read_point(folder) for folder in attempts(run.folder, point.point_id)]
+    return found
+
+
+def verdicts(run: Run) -> dict[str, list[Verdict]]:
+    """point id -> the verdicts of its sealed attempts, in order."""
+    return {point_id: [item.verdict for item in items] for point_id, items in records(run).items()}
+
+
+def is_finished(run: Run) -> bool:
+    """Whether nothing of the run is due."""
+    return not any(is_due(items) for items in verdicts(run).values())
+
+
+def measured_elsewhere(store: Path, plan: Plan, max_age_h: float | None) -> dict[str, Elsewhere]:
+    """For each point of the plan: its newest counting attempt in any run that is young enough."""
+    wanted = {point.point_id for launch in plan.launches for point in launch.points}
+    found: dict[str, Elsewhere] = {}
+    now = datetime.now(UTC)
+    for run in runs_newest_first(store):
+        if max_age_h is not None and (now - started(run.run_id)).total_seconds() / 3600 > max_age_h:
+            continue
+        for point_id in wanted - found.keys():
+            sealed = attempts(run.folder, point_id)
+            if not sealed:
+                continue
+            last = read_point(sealed[-1])
+            found[point_id] = Elsewhere(
+                run_id=run.run_id,
+                attempt=last.attempt,
+                verdict=last.verdict,
+                accuracy=frozenset(item.task for item in last.accuracy),
+            )
+    return found
+
+
+def next_launch_number(run: Run, launch: PlanLaunch) -> int:
+    """The number of the next start of a launch: above every start that left a trace."""
+    prefix = launch.launch_digest[:10] + "-"
+    numbers = [0]
+    folder = run.folder / "_launch"
+    if folder.is_dir():
+        numbers += [
+            int(path.name.removeprefix(prefix)) for path in folder.iterdir() if path.name.startswith(prefix)
+        ]
+    for items in records(run).values():
+        numbers += [
+            int(item.launch_id.removeprefix(prefix)) for item in items if item.launch_id.startswith(prefix)
+        ]
+    return max(numbers) + 1
+
+
+def clear_wreckage(run: Run) -> list[str]:
+    """After a crash: seal the logs of starts that nobody sealed, drop half-written attempts.
+
+    Only under the pool's lock, when no other process works on the run. A start that was cut off
+    keeps its server log: it becomes a launch bundle with verdict ``cancelled``.
+
+    :returns: one line for each thing done.
+    """
+    done: list[str] = []
+    if not run.work.is_dir():
+        return done
+    launches = {launch.launch_digest[:10]: launch for launch in run.plan.launches}
+    for folder in sorted(run.work.iterdir()):
+        if not folder.is_dir():
+            continue
+        kind, _, rest = folder.name.partition("~")
+        name = rest.rsplit(".", 1)[0]
+        launch = launches.get(name.rpartition("-")[0])
+        if kind == "_launch" and launch is not None and not (run.folder / "_launch" / name).exists():
+            _seal_cut_off(run, launch, name, folder)
+            done.append(f"launch {name}: sealed as cut off")
+        else:
+            done.append(f"{folder.name}: dropped, it was not sealed")
+        shutil.rmtree(folder, ignore_errors=True)
+    return done
+
+
+def _seal_cut_off(run: Run, launch: PlanLaunch, name: str, folder: Path) -> None:
+    number = int(name.rpartition("-")[2])
+    writer = BundleWriter(run.folder, "launch", f"_launch/{name}", name)
+    for path in folder.iterdir():
+        if path.is_file() and not path.is_symlink() and not path.name.endswith(".part"):
+            shutil.copy2(path, writer.path / path.name)
+    began = datetime.fromtimestamp(folder.stat().st_mtime, UTC).isoformat(timespec="milliseconds")
+    write_record(
+        writer.path / "launch.json",
+        LaunchRecord(
+            run_id=run.run_id,
+            launch_id=launch_id(launch.launch_digest, number),
+            launch_digest=launch.launch_digest,
+            recipe_id=launch.recipe_id,
+            started_at=began.replace("+00:00", "Z"),
+            ended_at=utc_now(),
+            verdict=Verdict.CANCELLED,
+            reasons=[ReasonNote(code="interrupted", detail="Isoline itself was ended during this launch")],
+            phases=[],
+            exit_code=None,
+            signal=None,
+            points=[],
+        ),
+    )
+    writer.seal()
