@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isoline.results import identity
-from isoline.results.bundle import BundleWriter, run_folder, write_record
+from isoline.results.bundle import BundleWriter, file_sha256, run_folder, write_record
 from isoline.results.checks import plan_digest
 from isoline.results.derive import derive
 from isoline.results.metrics import METRICS
@@ -433,6 +433,30 @@ def make_run(
                 seal_attempt(run, launch, point, attempt, attempt=number)
         seal_launch(run, launch)
     return run
+
+
+def edit(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON file of a sealed bundle and its manifest too: hashes are right, content is not."""
+    path = folder / name
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    reseal(folder)
+
+
+def reseal(folder: Path) -> None:
+    """Write the manifest anew for the files that are there now."""
+    manifest = json.loads((folder / "MANIFEST.json").read_text())
+    manifest["files"] = [
+        {
+            "path": path.relative_to(folder).as_posix(),
+            "sha256": file_sha256(path),
+            "bytes": path.stat().st_size,
+        }
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "MANIFEST.json"
+    ]
+    (folder / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
 def headline_names() -> list[str]:

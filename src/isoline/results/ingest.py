@@ -19,7 +19,7 @@ from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
 from isoline.results.rows import run_tables
 from isoline.results.schema import BY_NAME, RUN_TABLES, derivation
-from isoline.results.warehouse import Connection, insert, open_writer, transaction
+from isoline.results.warehouse import Connection, insert, open_writer, scratch, transaction
 from isoline.settings import Settings
 
 
@@ -42,17 +42,23 @@ class IngestReport:
     warnings: list[str] = field(default_factory=list)
 
 
-def ingest(settings: Settings, paths: Sequence[Path] | None = None, *, wait_s: float = 0.0) -> IngestReport:
+def ingest(
+    settings: Settings, paths: Sequence[Path] | None = None, *, wait_s: float = 0.0, dry_run: bool = False
+) -> IngestReport:
     """Ingest the store, or the runs that ``paths`` lie in.
 
     :param paths: folders inside the store: a run, a bundle, a day; None: all of it.
     :param wait_s: how long to wait for another writer, seconds.
+    :param dry_run: do it on a copy that is thrown away.
     :raises InputError: for a path outside the store, or a decision file that is not of its schema.
     :raises InfraError: while another process writes the warehouse.
     """
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
     wanted = _runs_at(settings.store, paths)
+    if dry_run:
+        with scratch(settings.warehouse) as con:
+            return fill(con, settings.store, wanted, overrides)
     with open_writer(settings.warehouse, wait_s=wait_s) as con:
         return fill(con, settings.store, wanted, overrides)
 

@@ -11,16 +11,25 @@ from isoline.results import bundle
 from isoline.results.decisions import check_decisions, load_overrides
 from isoline.results.ingest import IngestReport, fill
 from isoline.results.readers import read_run
-from isoline.results.warehouse import connect_file, migrate, open_reader, publish, read_copy_path, write_lock
+from isoline.results.warehouse import (
+    connect_file,
+    migrate,
+    open_reader,
+    publish,
+    read_copy_path,
+    scratch,
+    write_lock,
+)
 from isoline.settings import Settings
 
 
-def rebuild(settings: Settings, target: Path | None = None) -> IngestReport:
+def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = False) -> IngestReport:
     """Make a warehouse from nothing but store, decisions and catalog; its content is the same.
 
     It is built aside and renamed in, so that the old one serves until the new one is whole.
 
     :param target: where; None: in place of the warehouse of the settings.
+    :param dry_run: make one that is thrown away.
     :raises InputError: when ``target`` is another file that has content.
     :raises InfraError: while another process writes there.
     """
@@ -29,6 +38,9 @@ def rebuild(settings: Settings, target: Path | None = None) -> IngestReport:
         raise InputError("this file is not empty", where=str(path), remedy="remove it or name another one")
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
+    if dry_run:
+        with scratch(None) as con:
+            return fill(con, settings.store, None, overrides)
     with write_lock(path):
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         wal = part.with_name(f"{part.name}.wal")

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from isoline.errors import IncompleteError, InputError
+from isoline.errors import InputError
 from isoline.results.warehouse import open_reader
 from isoline.settings import Settings
 
@@ -30,8 +30,8 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
     It sees the read copy of the warehouse and nothing else: no files, no network, no settings.
 
     :param timeout_s: limit in seconds; None: the setting ``query_timeout_s``.
-    :raises InputError: for SQL that is wrong, is no reading, or is more than one statement.
-    :raises IncompleteError: when it takes longer than the limit.
+    :raises InputError: for SQL that is wrong, is no reading, is more than one statement,
+        or takes longer than the limit.
     """
     limit = settings.query_timeout_s if timeout_s is None else timeout_s
     _check(sql)
@@ -44,7 +44,7 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
         columns = _unique([str(column[0]) for column in result.description or ()])
         return QueryResult(columns, [dict(zip(columns, row, strict=True)) for row in result.fetchall()])
     except duckdb.InterruptException:
-        raise IncompleteError(
+        raise InputError(
             f"the query took longer than {limit:g} s",
             remedy="narrow it, or raise ISOLINE_QUERY_TIMEOUT_S",
         ) from None

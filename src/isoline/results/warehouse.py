@@ -8,11 +8,13 @@ only, so they meet neither a lock nor a half-written run.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import secrets
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -158,6 +160,9 @@ def write_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(holder).encode(), 0)
+        for name in (path.name, read_copy_path(path).name):
+            for left in path.parent.glob(f".{glob.escape(name)}.*.part*"):
+                left.unlink(missing_ok=True)  # of a writer that was killed; only the holder makes such
         yield
     finally:
         os.close(handle)
@@ -223,6 +228,21 @@ def _create(path: Path) -> None:
         part.with_name(f"{part.name}.wal").unlink(missing_ok=True)
 
 
+@contextmanager
+def scratch(path: Path | None) -> Iterator[Connection]:
+    """A writable copy of a warehouse that is thrown away; an empty one for None or where there is none."""
+    with tempfile.TemporaryDirectory(prefix="isoline-") as folder:
+        file = Path(folder) / "scratch.duckdb"
+        if path is not None and read_copy_path(path).exists():
+            shutil.copyfile(read_copy_path(path), file)
+        con = connect_file(file)
+        try:
+            migrate(con, file)
+            yield con
+        finally:
+            con.close()
+
+
 def publish(path: Path) -> bool:
     """Replace the read copy by the warehouse as it is now. Returns whether that was needed.
 
@@ -235,8 +255,6 @@ def publish(path: Path) -> bool:
         had = copy.stat()
         if (had.st_size, had.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns):
             return False
-    for left in copy.parent.glob(f".{copy.name}.*.part"):
-        left.unlink(missing_ok=True)  # of a writer that was killed here; we hold the lock
     part = copy.with_name(f".{copy.name}.{secrets.token_hex(4)}.part")
     try:
         shutil.copyfile(path, part)

@@ -1,0 +1,143 @@
+"""``isoline results``: bring measurements into the warehouse, ask it, check it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoline.cli.output import Format, FormatOption, emit
+from isoline.errors import IncompleteError
+from isoline.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from isoline.results.ingest import IngestReport
+
+app = typer.Typer(help="Ingest, rebuild, query and verify results.")
+
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Where sealed bundles are; default: the setting.")
+]
+WarehouseOption = Annotated[
+    Path | None, typer.Option("--warehouse", help="The DuckDB file; default: the setting.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, change nothing.")]
+
+
+def _settings(store: Path | None, warehouse: Path | None) -> Settings:
+    return load_settings(store=store, warehouse=warehouse)
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders inside the store: a run, a bundle, a day. Default: all of it."),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="How long to wait for another writer, seconds.")] = 0.0,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    warehouse: WarehouseOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Bring new sealed bundles of the store into the warehouse; a second time adds nothing.
+
+    A bundle that contradicts itself, its folder or its plan is quarantined with the reason, the rest
+    lands. Exit code 3 when anything is in quarantine.
+    """
+    from isoline.results.ingest import ingest as run
+
+    report = run(_settings(store, warehouse), paths or None, wait_s=wait, dry_run=dry_run)
+    _show(report, format, dry_run)
+
+
+@app.command()
+def rebuild(
+    to: Annotated[
+        Path | None, typer.Option(help="An empty or new file; default: in place of the warehouse.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    warehouse: WarehouseOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Make the warehouse anew from the store and the decisions; the old one serves until it is whole.
+
+    Exit code 3 when anything is in quarantine.
+    """
+    from isoline.results.maintain import rebuild as run
+
+    report = run(_settings(store, warehouse), to, dry_run=dry_run)
+    _show(report, format, dry_run)
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="One reading statement, such as: select * from points")],
+    timeout: Annotated[
+        float | None, typer.Option(help="Time limit in seconds; default: the setting.")
+    ] = None,
+    warehouse: WarehouseOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Ask the warehouse in SQL, read-only and with a time limit.
+
+    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, quarantine,
+    overrides, recipes. Columns: "describe points". The column "window" needs its double quotes.
+    """
+    from isoline.results.query import query as run
+
+    result = run(_settings(None, warehouse), sql, timeout_s=timeout)
+    emit(result.rows, format, columns=result.columns)
+
+
+@app.command()
+def verify(
+    store: StoreOption = None,
+    warehouse: WarehouseOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Hash every sealed file again and check every identity. Exit code 3 when anything is wrong."""
+    from isoline.results.maintain import verify as run
+
+    settings = _settings(store, warehouse)
+    problems = run(settings)
+    if format == "table" and not problems:
+        typer.echo(f"no problems in {settings.store}")
+        return
+    emit(
+        [{"path": problem.path, "problem": problem.problem} for problem in problems],
+        format,
+        columns=["path", "problem"],
+        title=f"{len(problems)} problems in {settings.store}",
+    )
+    if problems:
+        raise IncompleteError(f"{len(problems)} problems in the store")
+
+
+def _show(report: IngestReport, format: Format, dry_run: bool) -> None:
+    quarantined: list[dict[str, Any]] = [
+        {"path": bad.path, "kind": bad.kind, "reason": bad.reason} for bad in report.quarantined
+    ]
+    count = len(quarantined)
+    if format == "table":
+        verb = "would ingest" if dry_run else "ingested"
+        typer.echo(f"{verb} {report.ingested} bundles, {report.unchanged} unchanged, {count} quarantined")
+        if quarantined:
+            emit(quarantined, "table", title="Quarantine")
+    else:
+        row: dict[str, Any] = {
+            "ingested": report.ingested,
+            "unchanged": report.unchanged,
+            "runs": report.runs,
+            "quarantined": quarantined,
+        }
+        emit([row], format)
+    for line in report.warnings:
+        typer.echo(f"warning: {line}", err=True)
+    if quarantined:
+        raise IncompleteError(
+            f"{count} bundle{'s are' if count > 1 else ' is'} in quarantine",
+            remedy="read the reasons; each ingest tries them again",
+        )

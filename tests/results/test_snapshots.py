@@ -1,0 +1,109 @@
+"""Snapshots: the newest complete run of each curve, never stitched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isoline.results.ingest import ingest
+from isoline.results.snapshots import NEWEST, run_ids, snapshot_points
+from isoline.results.warehouse import open_reader
+from isoline.settings import Settings
+
+RUNS = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in range(1, 6)]
+
+
+@pytest.fixture
+def plan(bundles: Any) -> Any:
+    """Two launches on two curves, two points each."""
+    points = [bundles.PointDef(1), bundles.PointDef(4)]
+    return bundles.make_plan(
+        [
+            (bundles.LaunchDef(), points),
+            (bundles.LaunchDef(recipe_id="other/llamacpp-cpu-f16", weight_precision="f16"), points),
+        ]
+    )
+
+
+def runs_by_precision(frame: Any) -> dict[str, set[str]]:
+    """The runs that each curve's rows come from."""
+    return {str(key): set(part["run_id"]) for key, part in frame.groupby("weight_precision")}
+
+
+def test_newest_complete_run_of_each_curve(bundles: Any, settings: Settings, plan: Any) -> None:
+    """An incomplete newer run never gives single points to the snapshot; it is flagged instead."""
+    bundles.make_run(settings.store, plan, RUNS[0])
+    # The second run lacks one point of the first curve only: its second curve is complete.
+    run = bundles.seal_plan(settings.store, plan, RUNS[1])
+    for launch, point in list(bundles.points_of(plan))[1:]:
+        bundles.seal_attempt(run, launch, point)
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    frame = snapshot_points(con)
+    assert runs_by_precision(frame) == {"q4_1": {RUNS[0]}, "f16": {RUNS[1]}}
+    flags = frame.set_index("weight_precision")["newer_incomplete"].groupby(level=0).first()
+    assert dict(flags) == {"q4_1": True, "f16": False}
+    assert set(frame.loc[frame["newer_incomplete"], "newer_incomplete_run"]) == {RUNS[1]}
+    assert len(frame) == 4
+    newest = snapshot_points(con, run=NEWEST)
+    assert runs_by_precision(newest) == {"q4_1": {RUNS[1]}, "f16": {RUNS[1]}}
+    assert not newest["newer_incomplete"].any()
+    assert set(newest["curve_complete"]) == {True, False}
+    assert set(snapshot_points(con, run=RUNS[0])["run_id"]) == {RUNS[0]}
+    assert snapshot_points(con, run="20200101T000000Z-x-000000").empty
+    assert run_ids(con) == [RUNS[1], RUNS[0]]
+    con.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "complete"),
+    [("server_killed", False), ("interrupted", False), ("server_died", True), ("failed_requests", True)],
+)
+def test_what_makes_a_curve_complete(
+    reason: str, complete: bool, bundles: Any, settings: Settings, plan: Any
+) -> None:
+    """Invalid and partial say something about the engine; infra_error and cancelled do not."""
+    bundles.make_run(settings.store, plan, RUNS[0])
+    bundles.make_run(settings.store, plan, RUNS[1], {(4, 1): bundles.Outcome(reasons=(reason,))})
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert set(snapshot_points(con)["run_id"]) == {RUNS[1] if complete else RUNS[0]}
+    con.close()
+
+
+def test_filters_and_types(bundles: Any, settings: Settings, plan: Any) -> None:
+    """Filters are equalities; absent numbers are NaN, lists are lists, texts are None, whatever is there."""
+    bundles.make_run(settings.store, plan, RUNS[0], {(4, 1): bundles.Outcome(reasons=("server_died",))})
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    frame = snapshot_points(con, weight_precision="f16", model=None)
+    assert set(frame["weight_precision"]) == {"f16"}
+    assert list(frame["reasons"]) == [[], ["server_died"]]
+    assert frame["ttft_p99_ms"].dtype == np.float64
+    assert frame["unofficial_why"].tolist() == [None, "verdict invalid"]
+    empty = snapshot_points(con, model="nothing of this name")
+    assert empty.empty
+    assert list(empty.dtypes) == list(frame.dtypes)
+    with pytest.raises(TypeError, match="no filter colour"):
+        snapshot_points(con, colour="red")
+    con.close()
+
+
+def test_twins_are_not_on_the_curve(bundles: Any, settings: Settings) -> None:
+    """An accuracy twin's points are kept in the tables, but are never official nor in a snapshot."""
+    points = [bundles.PointDef(1)]
+    plan = bundles.make_plan(
+        [
+            (bundles.LaunchDef(), points),
+            (bundles.LaunchDef(args=("--accept", "all"), twin_of="a launch"), points),
+        ]
+    )
+    bundles.make_run(settings.store, plan, RUNS[0])
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert len(snapshot_points(con)) == 1
+    official = "SELECT official FROM points ORDER BY twin_of NULLS FIRST"
+    assert con.execute(official).fetchall() == [(True,), (False,)]
+    con.close()
