@@ -169,7 +169,8 @@ def _details(tables: dict[str, list[dict[str, Any]]], point: dict[str, Any]) -> 
     def add(table: str, **values: Any) -> None:
         tables[table].append(dict.fromkeys(BY_NAME[table].names) | who | values)
 
-    canary = {"asked": 8, "right": 8, "representative": True}
+    answers = [{"id": "q1", "text": "5", "correct": True, "error": None}]
+    canary = {"asked": 1, "correct": 1, "concurrency": point["concurrency"], "answers": answers}
     details = ["seen by the test" for _ in point["reasons"]]
     add("attempts", verdict=point["verdict"], reason_details=details, canary=json.dumps(canary))
     for name in HEADLINE:

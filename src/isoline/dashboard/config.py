@@ -80,6 +80,15 @@ class Presets(_Strict):
     schema_version: Literal[1]
     presets: list[Preset]
 
+    @field_validator("presets")
+    @classmethod
+    def _distinct(cls, presets: list[Preset]) -> list[Preset]:
+        ids = [preset.id for preset in presets]
+        for preset in presets:
+            if ids.count(preset.id) > 1:
+                raise ValueError(f"two presets have the id {preset.id!r}")
+        return presets
+
 
 class Look(BaseModel):
     """Palette and presets together."""
@@ -96,7 +105,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"cannot be read: {error.strerror}", where=str(path), remedy="restore it from git"
         ) from error
     except (YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"not valid YAML: {error}", where=str(path)) from error
+        raise InputError(f"not valid YAML: {error}", where=str(path), remedy="restore it from git") from error
     if not isinstance(table, dict):
         raise InputError("not a table of keys", where=str(path))
     return table

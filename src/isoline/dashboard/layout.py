@@ -104,6 +104,7 @@ def _controls() -> html.Div:
                 className="controls",
             ),
         ],
+        id="control-box",
         className="control-box",
         role="group",
         **aria({"aria-label": "Filters and axes"}),

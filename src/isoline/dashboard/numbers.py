@@ -18,9 +18,9 @@ def number(value: Any) -> str:
     size = abs(float(value))
     if size == 0 or (float(value).is_integer() and size < 1e15):
         return f"{value:,.0f}"
-    if size >= 1e15 or size < 1e-3:
+    if size >= 1e15 or size < 1:
         return f"{value:.3g}"
-    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 4
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2
     return f"{value:,.{decimals}f}"
 
 

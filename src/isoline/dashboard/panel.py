@@ -239,19 +239,25 @@ def _accuracy(
             for row in rows
         ]
         parts.append(_table(["task", "right", "reference", "interval", "state"], body))
-    if canary:
-        flat = [
-            (key, value if isinstance(value, (str, int, float)) else json.dumps(value))
-            for key, value in canary.items()
-        ]
-        parts += [html.P("Canary, at the point's own concurrency:"), _facts(flat)]
-    else:
-        parts.append(html.P("Canary: no record."))
-    return parts
+    return [*parts, *_canary(canary)]
 
 
-def _brief(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
+def _canary(canary: Mapping[str, Any] | None) -> list[Any]:
+    """How many were right, and each answer that was not, in full."""
+    if not canary:
+        return [html.P("Canary: no record.")]
+    facts = [
+        (name.replace("_", " "), value)
+        for name, value in canary.items()
+        if isinstance(value, (str, int, float))
+    ]
+    wrong = [
+        html.Li([html.Code(str(answer.get("id"))), f": {answer.get('error') or answer.get('text')!r}"])
+        for answer in canary.get("answers") or ()
+        if not answer.get("correct")
+    ]
+    listed = [html.P("Wrong answers:"), html.Ul(wrong, className="reasons")] if wrong else []
+    return [html.P("Canary, at the point's own concurrency:"), _facts(facts), *listed]
 
 
 def _phases(rows: Sequence[Mapping[str, Any]]) -> Any:

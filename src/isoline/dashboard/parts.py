@@ -150,6 +150,8 @@ def preset_links(presets: Sequence[Preset], shown: PageState) -> list[Any]:
 
 def footer(view: View) -> list[Any]:
     """When the data was brought in, and what it is."""
+    if view.updated_at is None:
+        return []
     return [
         html.Span(f"Data of {moment(view.updated_at)}. "),
         html.Span("Points are medians over valid repetitions. Every number is defined in docs/metrics.md."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import socket
 import sys
 import threading
 import webbrowser
@@ -48,17 +49,31 @@ def bind(settings: Settings, host: str, port: int) -> Any:
         raise InputError(f"{port} is not a port", remedy="choose one from 1 to 65535, or 0 for any")
     look = load_look(settings.project / "dashboard")
     source = Source(settings.warehouse, settings.query_timeout_s)
-    app = create_app(source, look, internal=is_loopback(host))
+    # Bound here and not by waitress, which leaves open what it could not bind.
+    listener = _listener(host, port)
     try:
+        app = create_app(source, look, internal=is_loopback(host))
         return create_server(
-            app.server, host=host, port=port, threads=THREADS, ident=None, clear_untrusted_proxy_headers=True
+            app.server, sockets=[listener], threads=THREADS, ident=None, clear_untrusted_proxy_headers=True
         )
+    except BaseException:
+        listener.close()
+        raise
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise _cannot_bind(error, host, port) from error
-    except ValueError as error:  # waitress, for a host that cannot be resolved
-        raise InfraError(
-            f"cannot listen there: {error}", where=f"{host}:{port}", remedy="choose another --host"
-        ) from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _cannot_bind(error, host, port) from error
+    return listener
 
 
 def _cannot_bind(error: OSError, host: str, port: int) -> InfraError:
