@@ -29,7 +29,8 @@ def judge_canary(batch: Batch) -> list[ReasonNote]:
         reasons.append(
             ReasonNote(
                 code="canary_failed",
-                detail=f"{len(wrong)} of {len(batch.answers)} wrong; {first.id}: expected {first.expected!r}, got {seen}",
+                detail=f"{len(wrong)} of {len(batch.answers)} wrong; "
+                f"{first.id}: expected {first.expected!r}, got {seen}",
             )
         )
     if batch.reached_concurrency < batch.asked_concurrency:

@@ -16,9 +16,15 @@ _SYSTEM = (
 )
 
 _TARGETS = (
-    "the ring nebula", "the double cluster", "a faint comet", "the Whirlpool galaxy", "a variable star in Lyra",
-    "the planet Neptune", "an asteroid near the ecliptic", "the globular cluster in Hercules",
-)  # fmt: skip
+    "the ring nebula",
+    "the double cluster",
+    "a faint comet",
+    "the Whirlpool galaxy",
+    "a variable star in Lyra",
+    "the planet Neptune",
+    "an asteroid near the ecliptic",
+    "the globular cluster in Hercules",
+)
 _EVENTS = (
     "the wind has risen to {n} metres per second",
     "a thin cloud covers the eastern sky",

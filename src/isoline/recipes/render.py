@@ -69,7 +69,8 @@ def render(loaded: LoadedRecipe, topology: Topology, pool: Pool, script_sha256: 
         )
     if topology.gpus > pool.accelerators:
         raise InputError(
-            f"topology {topology.label()} needs {topology.gpus} accelerators, pool {pool.name!r} has {pool.accelerators}",
+            f"topology {topology.label()} needs {topology.gpus} accelerators, "
+            f"pool {pool.name!r} has {pool.accelerators}",
             where=loaded.recipe_id,
         )
     if engine.process is None:

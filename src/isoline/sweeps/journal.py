@@ -5,6 +5,7 @@ It lies beside the bundles, is no evidence, and a run without one is still whole
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import time
@@ -58,7 +59,7 @@ class Overhead:
 
 
 def overhead(records: list[PointRecord]) -> Overhead:
-    """From the end of one point's load to the first request of the next one's, minus warm-up, canary and accuracy.
+    """From the end of one point's load to the start of the next one's, minus warm-up, canary and accuracy.
 
     The load generator's own start is harness: a load ends with its last token and begins with its
     first request, not with AIPerf's process. Only consecutive points of one launch are compared.
@@ -70,7 +71,7 @@ def overhead(records: list[PointRecord]) -> Overhead:
     loaded = [record for record in records if record.windows.get("full") is not None]
     loaded.sort(key=lambda record: datetime.fromisoformat(record.started_at))
     gaps = []
-    for before, after in zip(loaded, loaded[1:], strict=False):
+    for before, after in itertools.pairwise(loaded):
         if before.launch_id != after.launch_id:
             continue
         end, begin = before.windows["full"], after.windows["full"]

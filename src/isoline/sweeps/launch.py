@@ -46,7 +46,7 @@ def planned_weights(launch: PlanLaunch) -> tuple[WeightFile, ...]:
                 [
                     ReasonNote(
                         code="weights_digest_mismatch",
-                        detail=f"{item['file']}: the plan says {item['sha256']}, the catalog has no such file",
+                        detail=f"{item['file']}: the plan says {item['sha256']}, the catalog has another",
                     )
                 ]
             )
