@@ -271,11 +271,20 @@ class ProcessLauncher:
 
         :raises PhaseFailedError: ``reset_failed``; ``server_died`` or ``server_killed`` when it is gone.
         """
+
+        def ended() -> str | None:
+            # A dead server never comes to rest: do not wait for the deadline.
+            return "the server ended" if server.process.poll() is not None else None
+
         try:
-            return server.adapter.reset(server.url, server.spec.deadlines.reset_s, should_stop)
-        except PhaseFailedError:
+            return server.adapter.reset(
+                server.url,
+                server.spec.deadlines.reset_s,
+                lambda: ended() or (should_stop() if should_stop else None),
+            )
+        except (PhaseFailedError, StoppedError):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                server.process.wait(0.5)  # it may be ending right now
+                server.process.wait(0.2)  # it may be ending right now
             if server.process.poll() is not None:
                 status = exit_status(server.process.returncode)
                 self._fail(server, reason_of_exit(status), f"ended by {status.text()} between two points")

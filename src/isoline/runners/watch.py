@@ -30,7 +30,7 @@ SCRAPE_TIMEOUT_S = 2.0
 PAUSE_S = 10.0
 """A longer gap between two looks means that we stood still (SIGSTOP, a suspended machine)."""
 
-RATE_SPAN_S = 5.0
+RATE_SPAN_S = 15.0
 STOP_JOIN_S = 5.0
 
 
