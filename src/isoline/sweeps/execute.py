@@ -19,8 +19,9 @@ from isoline.sweeps.context import Context, full_disk_is_clear
 from isoline.sweeps.due import due_points
 from isoline.sweeps.journal import JOURNAL, Journal
 from isoline.sweeps.launch import LaunchFailedError, LaunchRun, is_infra, needs_new_server
-from isoline.sweeps.point import RATE_HEADROOM, Attempt, Live
+from isoline.sweeps.point import RATE_HEADROOM, Attempt
 from isoline.sweeps.progress import Progress
+from isoline.sweeps.record import Live
 from isoline.sweeps.runs import Run, clear_wreckage, next_launch_number, records, verdicts
 
 MAX_LAUNCH_TRIES = 3

@@ -10,6 +10,7 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,6 @@ def overhead(records: list[PointRecord]) -> Overhead:
 
     :param records: attempts that have a load, any order.
     """
-    from datetime import datetime
-
     loaded = [record for record in records if record.windows.get("full") is not None]
     loaded.sort(key=lambda record: datetime.fromisoformat(record.started_at))
     gaps = []
@@ -79,5 +78,7 @@ def overhead(records: list[PointRecord]) -> Overhead:
         assert begin is not None
         work = sum(row.duration_s for row in before.phases if row.name in ("canary", "accuracy"))
         work += sum(row.duration_s for row in after.phases if row.name == "warmup")
+        # The load generator's own warm-up comes after its start and before its first measured request.
+        work += after.client.get("client_warmup_s") or 0.0
         gaps.append((begin.start_ns - end.end_ns) / 1e9 - work)
     return Overhead(round(statistics.median(gaps), 2) if gaps else None, len(gaps))

@@ -19,7 +19,7 @@ from isoline.runners.tokenizer import ensure_tokenizer
 from isoline.runners.watch import Watch
 from isoline.sweeps.context import Context
 from isoline.sweeps.phases import Phases
-from isoline.sweeps.point import Live
+from isoline.sweeps.record import Live
 
 
 class LaunchFailedError(Exception):

@@ -6,44 +6,27 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from isoline.accuracy.canary import run_canary
-from isoline.accuracy.check import judge_batch, worst_state
+from isoline.accuracy.check import judge_batch
 from isoline.accuracy.questions import ask_batch, read_questions
 from isoline.catalog.facts import load_catalog
-from isoline.datasets.schema import Dataset, dataset_path
-from isoline.load.collect import client_facts, client_record, collect
+from isoline.datasets.schema import dataset_path
+from isoline.load.collect import collect
 from isoline.load.command import LoadSpec
 from isoline.load.profile import profile
-from isoline.load.supervise import LoadOutcome, LoadProgress, run_load
-from isoline.recipes.schema import Recipe
+from isoline.load.supervise import LoadProgress, run_load
 from isoline.results.bundle import BundleWriter, utc_now, write_file, write_record
-from isoline.results.derive import derive
-from isoline.results.judge import ClientFacts, Evidence, ExportFacts, Rules, judge
 from isoline.results.reasons import REASONS, Verdict
-from isoline.results.records import (
-    AccuracyResult,
-    LockRecord,
-    Plan,
-    PlanLaunch,
-    PlanPoint,
-    PointRecord,
-    ReasonNote,
-)
-from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
 from isoline.runners import owners
-from isoline.runners.launcher import Launcher, PhaseFailedError, Server, StoppedError
-from isoline.runners.tokenizer import TokenizerInfo
-from isoline.runners.watch import Watch
+from isoline.runners.launcher import PhaseFailedError, StoppedError
 from isoline.sweeps.context import Context, full_disk_line
 from isoline.sweeps.phases import Phases
-from isoline.sweeps.schema import Scenario
+from isoline.sweeps.record import Job, Live, Seen, build_lock, build_record, write_evidence
 from isoline.sweeps.warmup import OUTPUT_TOKENS, judge_warmup, warmup_prompts
 
 CLIENT_WARMUP = 1
@@ -51,35 +34,6 @@ CLIENT_WARMUP = 1
 
 RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
-
-
-@dataclass(frozen=True)
-class Live:
-    """A running launch, as the attempts on it see it."""
-
-    launch: PlanLaunch
-    launch_id: str
-    recipe: Recipe
-    server: Server
-    launcher: Launcher
-    watch: Watch
-    tokenizer: TokenizerInfo
-    lock: dict[str, Any]  # what the placeholders became; part of each point's lock
-
-
-@dataclass
-class _Seen:
-    """What an attempt has gathered so far."""
-
-    events: list[ReasonNote] = field(default_factory=list)
-    findings: list[ReasonNote] = field(default_factory=list)
-    canary: dict[str, Any] | None = None
-    accuracy: list[AccuracyResult] = field(default_factory=list)
-    spec: LoadSpec | None = None
-    outcome: LoadOutcome | None = None
-    export: ExportFacts = field(default_factory=ExportFacts)
-    table: pa.Table | None = None
-    version: str = ""
 
 
 class Attempt:
@@ -103,21 +57,26 @@ class Attempt:
         on_phase: Callable[[str], None] = lambda _: None,
         on_load: Callable[[LoadProgress], None] = lambda _: None,
     ) -> None:
-        self.context = context
-        self.plan = plan
-        self.run_id = run_id
         self.run = run
+        self.job = Job(
+            context=context,
+            plan=plan,
+            run_id=run_id,
+            live=live,
+            point=point,
+            number=number,
+            scenario=context.scenarios[point.scenario],
+            started_at=utc_now(),
+            started_ns=time.time_ns(),
+        )
+        self.context = context
         self.live = live
         self.point = point
-        self.number = number
-        self.scenario: Scenario = context.scenarios[point.scenario]
-        self.dataset: Dataset = context.datasets[self.scenario.dataset]
+        self.scenario = self.job.scenario
         self.tick_factor = tick_factor
         self.phases = Phases(on_phase)
         self.on_load = on_load
-        self.seen = _Seen()
-        self.started_at = utc_now()
-        self.started_ns = time.time_ns()
+        self.seen = Seen()
 
     # --- running ------------------------------------------------------------------------------
 
@@ -127,16 +86,15 @@ class Attempt:
         :raises OSError: when the store cannot be written (nothing half is sealed then).
         """
         self.live.watch.take_paused()
-        writer = BundleWriter(
-            self.run, "point", f"{self.point.point_id}/{self.number}", f"{self.point.point_id}/{self.number}"
-        )
+        place = f"{self.point.point_id}/{self.job.number}"
+        writer = BundleWriter(self.run, "point", place, place)
         try:
             self._phases(writer.path)
             with self.phases.phase("seal"):
                 self._note_events()
-                self._write_evidence(writer.path)
-                record = self._record()
-                write_record(writer.path / "lock.json", self._lock())
+                write_evidence(writer.path, self.job, self.seen)
+                record = build_record(self.job, self.seen, self.phases.rows)
+                write_record(writer.path / "lock.json", build_lock(self.job))
             # The seal phase's own length is in the record too: it is written last.
             record = record.model_copy(update={"phases": list(self.phases.rows), "ended_at": utc_now()})
             write_record(writer.path / "point.json", record)
@@ -207,10 +165,11 @@ class Attempt:
 
     def _warmup(self) -> None:
         concurrency = self.point.concurrency
+        count = concurrency * self.scenario.warmup_per_concurrency
         batch = ask_batch(
             self.live.server.url,
             self.live.server.spec.alias,
-            warmup_prompts(concurrency * self.scenario.warmup_per_concurrency, self.point.seed + self.number),
+            warmup_prompts(count, self.point.seed + self.job.number),
             concurrency=concurrency,
             max_tokens=OUTPUT_TOKENS,
             deadline_s=self.scenario.deadlines.warmup_s,
@@ -225,7 +184,11 @@ class Attempt:
         self.seen.spec = spec
         state = self.context.settings.state
         with owners.owned(
-            state, run_id=self.run_id, launch_id=self.live.launch_id, what="client", log=folder / "aiperf.log"
+            state,
+            run_id=self.job.run_id,
+            launch_id=self.live.launch_id,
+            what="client",
+            log=folder / "aiperf.log",
         ) as owner:
             outcome = run_load(
                 spec,
@@ -277,9 +240,9 @@ class Attempt:
         else:
             spec = LoadSpec(
                 kind="trace",
-                requests=self.dataset.turns or 1,
-                conversations=self.dataset.sessions,
-                input_file=dataset_path(self.context.settings.project, self.dataset),
+                requests=self.job.dataset.turns or 1,
+                conversations=self.job.dataset.sessions,
+                input_file=dataset_path(self.context.settings.project, self.job.dataset),
                 **common,
             )
         tick = rules.tick_hz(self.point.concurrency)
@@ -326,102 +289,3 @@ class Attempt:
             )
             text = json.dumps(batch.as_dict(), ensure_ascii=False, indent=1) + "\n"
             write_file(folder / "accuracy" / f"{task}.json", text.encode())
-
-    # --- the bundle ---------------------------------------------------------------------------
-
-    def _write_evidence(self, folder: Path) -> None:
-        table = self.seen.table if self.seen.table is not None else REQUESTS_SCHEMA.empty_table()
-        pq.write_table(table, folder / "requests.parquet")
-        self.live.watch.write_telemetry(folder / "telemetry.parquet", from_ns=self.started_ns)
-        if self.seen.canary is not None:
-            text = json.dumps(self.seen.canary, ensure_ascii=False, indent=1) + "\n"
-            write_file(folder / "accuracy" / "canary.json", text.encode())
-        # Links and sockets have no place in a bundle; AIPerf should leave none.
-        for path in (folder / "aiperf").rglob("*"):
-            if path.is_symlink():
-                path.unlink()
-
-    def _rules(self) -> Rules:
-        scenario = self.scenario
-        asked = self.seen.spec.requests if self.seen.spec else 0
-        return Rules(
-            concurrency=self.point.concurrency,
-            asked=asked,
-            max_failed_share=scenario.max_failed_share,
-            min_requests=1,
-            ignore_eos=scenario.ignore_eos,
-            cache=scenario.cache,
-            isl=scenario.isl,
-            osl=scenario.osl,
-        )
-
-    def _record(self) -> PointRecord:
-        seen = self.seen
-        derived = derive(
-            seen.table if seen.table is not None else REQUESTS_SCHEMA.empty_table(),
-            gpus=self.live.launch.gpus,
-            concurrency=self.point.concurrency,
-            slo=dict(self.scenario.identity()["limits"]) or None,
-        )
-        loaded = seen.spec is not None and seen.outcome is not None
-        evidence = Evidence(
-            rules=self._rules(),
-            table=seen.table,
-            export=seen.export,
-            client=client_facts(seen.spec, seen.outcome) if seen.spec and seen.outcome else ClientFacts(),
-            attempt_started_ns=self.started_ns,
-            events=seen.events,
-            findings=seen.findings,
-        )
-        if loaded or seen.events:
-            verdict, reasons = judge(evidence)
-        else:
-            # It ended before there was any load: what was found then is all there is.
-            verdict, reasons = judge(replace(evidence, events=[*seen.events, *seen.findings], findings=[]))
-        client: dict[str, Any] = {"name": "aiperf", "version": seen.version or self.context.client.version}
-        if seen.spec and seen.outcome:
-            client = client_record(seen.spec.profile, client["version"], seen.spec, seen.outcome, seen.table)
-        asked = self._rules().asked
-        return PointRecord(
-            run_id=self.run_id,
-            point_id=self.point.point_id,
-            attempt=self.number,
-            launch_id=self.live.launch_id,
-            point_digest=self.point.point_digest,
-            launch_digest=self.live.launch.launch_digest,
-            started_at=self.started_at,
-            ended_at=utc_now(),
-            verdict=verdict,
-            reasons=reasons,
-            accuracy_state=worst_state(seen.accuracy),
-            accuracy=seen.accuracy,
-            canary=seen.canary,
-            phases=list(self.phases.rows),
-            counts=derived.counts.model_copy(update={"asked": max(asked, derived.counts.asked)}),
-            windows=derived.windows,
-            metrics=derived.rows,
-            client=client,
-        )
-
-    def _lock(self) -> LockRecord:
-        return LockRecord(
-            run_id=self.run_id,
-            sweep=self.plan.sweep,
-            launch=self.live.launch.model_dump(mode="json", exclude={"points"}),
-            point=self.point.model_dump(mode="json"),
-            resolved={
-                **self.live.lock,
-                "client": {"aiperf": self.context.client.version},
-                "tokenizer_sha256": self.live.tokenizer.sha256,
-                "scenario": self.scenario.model_dump(mode="json"),
-                "dataset": self.dataset.model_dump(mode="json"),
-                "canary": self.context.datasets[self.live.recipe.canary].model_dump(mode="json"),
-                "pool": {
-                    "launcher": self.context.launcher,
-                    "host": self.context.host,
-                    "client_profile": self.context.client_profile,
-                },
-            },
-            fingerprint=dict(self.context.fingerprint),
-            created_from=self.plan.created_from,
-        )
