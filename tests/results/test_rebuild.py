@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -161,16 +160,41 @@ def test_verify_names_each_problem(bundles: Any, settings: Settings) -> None:
     assert len(words) == len(expected)
 
 
+# An ingest that ends itself by SIGKILL a little after its n-th call of the database (0: never), and prints
+# how many calls there were.
 INGEST = """
-import sys
+import os, signal, sys, threading
 from pathlib import Path
+import duckdb
 from isoline.results.ingest import ingest
 from isoline.settings import load_settings
-ingest(load_settings(Path(sys.argv[1]), store=sys.argv[2], warehouse=sys.argv[3]))
+
+project, store, warehouse, last, delay_s = sys.argv[1:]
+calls = 0
+connect = duckdb.connect
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Counting:
+    def __init__(self, con):
+        self.con = con
+
+    def __getattr__(self, name):
+        global calls
+        calls += 1
+        if calls == int(last):
+            timer = threading.Timer(float(delay_s), kill)
+            timer.daemon = True
+            timer.start() if float(delay_s) else kill()
+        return getattr(self.con, name)
+
+duckdb.connect = lambda *args, **kwargs: Counting(connect(*args, **kwargs))
+ingest(load_settings(Path(project), store=store, warehouse=warehouse))
+print(calls)
 """
 
-# Moments in shares of an undisturbed ingest's duration (the interpreter's start left out).
-MOMENTS = [random.Random(5).uniform(0.0, 1.05) for _ in range(12)]
+KILLS = 12
 
 
 def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp_path: Path) -> None:
@@ -184,27 +208,23 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         for path in [*other.rglob("point.json"), *other.rglob("launch.json"), *other.rglob("lock.json")]:
             bundles.edit(path.parent, path.name, lambda content, name=name: content.update(run_id=name))
 
-    def start(warehouse: Path) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-c", INGEST, str(settings.project), str(store), str(warehouse)]
-        return subprocess.Popen(argv)
+    def run(warehouse: Path, last: int = 0, delay_s: float = 0.0) -> subprocess.CompletedProcess[str]:
+        what = [settings.project, store, warehouse, last, delay_s]
+        argv = [sys.executable, "-c", INGEST, *map(str, what)]
+        return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
 
     whole = tmp_path / "whole.duckdb"
-    lock = whole.with_name("whole.duckdb.lock")
-    process = start(whole)
-    began = _wait_for(lock, process)
-    assert process.wait() == 0
-    duration = time.monotonic() - began
+    calls = int(run(whole).stdout)
     wanted = content(whole)
     assert len(wanted["runs"]) == 7
 
-    seen = set()
-    for number, share in enumerate(MOMENTS):
+    rng = random.Random(5)
+    killed, seen = 0, set()
+    for number in range(KILLS):
         path = tmp_path / f"killed{number}.duckdb"
-        process = start(path)
-        began = _wait_for(path.with_name(f"{path.name}.lock"), process)
-        time.sleep(max(0.0, began + share * duration - time.monotonic()))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        # One moment in each twelfth of the ingest; every other one in the middle of a statement.
+        moment = 1 + int((number + rng.random()) * calls / KILLS)
+        killed += run(path, moment, number % 2 * rng.uniform(0.0, 0.01)).returncode == -signal.SIGKILL
         with open_writer(path):  # opens, recovers, and makes a copy of what is there
             pass
         half = content(path)
@@ -217,12 +237,5 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         ingest(load_settings(settings.project, store=store, warehouse=path))
         assert content(path) == wanted
         assert not list(tmp_path.glob(f".{path.stem}*.part*")), "a killed writer's scratch is cleaned up"
-    assert len(seen) > 2, f"the moments must fall into the middle of ingests: {sorted(seen)}"
-
-
-def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> float:
-    """The moment at which a file appears."""
-    while not path.exists():
-        assert process.poll() is None
-        time.sleep(0.001)
-    return time.monotonic()
+    assert killed >= KILLS - 2, "a kill may come too late only at the very end"
+    assert len(seen) > 3, f"the moments must fall into the middle of ingests: {sorted(seen)}"

@@ -1,0 +1,71 @@
+"""``isoline results``: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with one good run of two points and one run with a bad bundle."""
+    source = Path(__file__).parent.parent / "support" / "bundles.py"
+    spec = importlib.util.spec_from_file_location("isoline_test_bundles", source)
+    assert spec is not None and spec.loader is not None
+    bundles: Any = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault("isoline_test_bundles", bundles)
+    spec.loader.exec_module(bundles)
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("recipes", "sweeps", "results"):
+        (folder / name).mkdir()
+    plan = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1), bundles.PointDef(4)])])
+    bundles.make_run(folder / "results" / "store", plan)
+    return folder
+
+
+def isoline(project: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command in the project."""
+    code = "import sys; from isoline.cli.main import main; sys.argv = ['isoline', *sys.argv[1:]]; main()"
+    argv = [sys.executable, "-c", code, "results", *args]
+    return subprocess.run(argv, cwd=project, capture_output=True, text=True, check=False)
+
+
+def test_the_way_of_a_result(project: Path) -> None:
+    """Ingest, ask, verify, break one bundle, see it refused with exit code 3, repair it, rebuild."""
+    asked = isoline(project, "query", "select 1")
+    assert (asked.returncode, "no warehouse yet" in asked.stderr) == (1, True)
+    first = isoline(project, "ingest", "--format", "json")
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)[0]["ingested"] == 4
+    question = "select count(*) n from points where verdict='valid'"
+    assert json.loads(isoline(project, "query", question, "--format", "json").stdout) == [{"n": 2}]
+    assert isoline(project, "query", question, "--format", "csv").stdout == "n\n2\n"
+    assert isoline(project, "verify").returncode == 0
+
+    lock = next(project.glob("results/store/*/*/*/*/*.c4.*/1/lock.json"))
+    good = lock.read_bytes()
+    lock.write_bytes(good + b" ")
+    bad = isoline(project, "verify", "--format", "json")
+    assert bad.returncode == 3
+    assert "lock.json: sha256" in json.loads(bad.stdout)[0]["problem"]
+    refused = isoline(project, "rebuild")
+    assert refused.returncode == 3
+    assert "1 quarantined" in refused.stdout
+    assert "1 bundle is in quarantine" in refused.stderr
+    lock.write_bytes(good)
+    repaired = isoline(project, "ingest")
+    assert repaired.returncode == 0, repaired.stderr
+    assert repaired.stdout == "ingested 1 bundles, 3 unchanged, 0 quarantined\n"
+
+
+def test_bad_sql_is_one_line(project: Path) -> None:
+    """A mistake in SQL is one line on standard error, exit code 1, and nothing on standard output."""
+    result = isoline(project, "query", "selec")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert len(result.stderr.strip().splitlines()) == 1
