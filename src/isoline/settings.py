@@ -31,7 +31,11 @@ SETTINGS: tuple[Setting, ...] = (
         "environments, weights, leases and owner records of this machine",
     ),
     Setting(
-        "aiperf_bin", "AIPERF_BIN", "", "the aiperf program; empty: the one in the state folder", is_path=False
+        "aiperf_bin",
+        "AIPERF_BIN",
+        "",
+        "the aiperf program; empty: the one in the state folder",
+        is_path=False,
     ),
     Setting("uv_bin", "ISOLINE_UV", "", "the uv program; empty: the one on PATH or in .venv", is_path=False),
     Setting(
@@ -92,7 +96,9 @@ def _from_toml(project: Path) -> dict[str, str]:
     known = {setting.name for setting in SETTINGS}
     for key in table:
         if key not in known:
-            raise InputError(f"unknown setting {key!r}", where=str(path), remedy=f"known: {', '.join(sorted(known))}")
+            raise InputError(
+                f"unknown setting {key!r}", where=str(path), remedy=f"known: {', '.join(sorted(known))}"
+            )
     return {key: str(value) for key, value in table.items()}
 
 
@@ -103,7 +109,11 @@ def load_settings(project: Path | None = None, **flags: str | Path | None) -> Se
     values: dict[str, str] = {}
     for setting in SETTINGS:
         flag = flags.get(setting.name)
-        value = str(flag) if flag is not None else os.environ.get(setting.env) or toml.get(setting.name, setting.default)
+        value = (
+            str(flag)
+            if flag is not None
+            else os.environ.get(setting.env) or toml.get(setting.name, setting.default)
+        )
         values[setting.name] = value
     try:
         timeout = float(values["query_timeout_s"])

@@ -1,4 +1,4 @@
-"""Reading the YAML that people edit: duplicate keys are errors, every message names file and line.
+"""Documents: the YAML that people edit as checked, frozen models; every message names file and line.
 
 All documents of the project (recipes, sweeps, scenarios, pools, datasets, catalog) come in through
 :func:`load_document`, so that every mistake in any of them looks the same.
@@ -7,48 +7,55 @@ All documents of the project (recipes, sweeps, scenarios, pools, datasets, catal
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
 
-from isoline.errors import InputError
+from isoline.catalog.trees import DocumentError as DocumentError
+from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text, step, to_plain
 
-MAX_BYTES = 1 << 20
-"""A document that people write by hand is far below this; above it is a mistake or an attack."""
-
-MAX_DEPTH = 40
+NAME = r"^[a-z0-9][a-z0-9_-]*$"
+"""The form of the names of sweeps, scenarios, pools and datasets."""
 
 M = TypeVar("M", bound="Document")
 
 
 class Document(BaseModel):
-    """Base of all documents: frozen, and an unknown key is an error."""
+    """Base of all documents: frozen, an unknown key is an error, and so is a value of another type.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class DocumentError(InputError):
-    """A document that cannot be used. ``problems`` has one line for each mistake in it.
-
-    Remedy: mend the lines that are named.
+    Strict, because `tp: true` is a mistake and not the number 1.
     """
 
-    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        self.problems = list(problems)
-        where, what = self.problems[0]
-        more = len(self.problems) - 1
-        super().__init__(what, where=where, remedy=f"and {more} more in this file" if more else "")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    def lines(self) -> list[str]:
-        """One line for each problem."""
-        return [f"{where}: {what}" for where, what in self.problems]
+
+class ValueAtError(ValueError):
+    """For validators: what is wrong lies deeper than the value that is being validated.
+
+    Remedy: mend the line that is named.
+
+    :param loc: from the validated value to the wrong one.
+    """
+
+    def __init__(self, message: str, *loc: int | str) -> None:
+        self.loc = loc
+        super().__init__(message)
+
+
+class UnknownNameError(DocumentError):
+    """A document that another one names is not there.
+
+    Remedy: one of the names in the message. :func:`named_at` turns it into a line of the other one.
+    """
+
+    def __init__(self, problems: Sequence[tuple[str, str]], kind: str, name: str) -> None:
+        super().__init__(problems)
+        self.words = f"unknown {kind} {name!r}; {self.what.partition('; ')[2]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -60,131 +67,93 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"
 
 
-def parse_yaml(text: str, where: str) -> Any:
-    """Parse one YAML document into ruamel's commented containers, which know their lines.
-
-    :raises DocumentError: for bad syntax, duplicate keys, aliases or more than one document.
-    """
-    if len(text.encode()) > MAX_BYTES:
-        raise DocumentError([(where, f"larger than {MAX_BYTES} bytes")])
-    yaml = YAML(typ="rt")
-    try:
-        for event in YAML(typ="rt").parse(text):
-            if isinstance(event, AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark else 0
-                raise DocumentError(
-                    [(f"{where}:{line}", "anchors and aliases are not used here: write the value out")]
-                )
-        return yaml.load(text)
-    except DuplicateKeyError as error:
-        mark = error.problem_mark
-        line = mark.line + 1 if mark else 0
-        raise DocumentError([(f"{where}:{line}", str(error.problem).split(" with value")[0])]) from None
-    except YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 0
-        what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise DocumentError([(f"{where}:{line}", f"not valid YAML: {what}")]) from None
-    except (ValueError, RecursionError) as error:
-        raise DocumentError([(where, f"not valid YAML: {type(error).__name__}")]) from None
-
-
-def to_plain(value: Any, where: str = "", depth: int = 0) -> Any:
-    """Plain Python from ruamel's containers: dict, list, str, int, float, bool, None."""
-    if depth > MAX_DEPTH:
-        raise DocumentError([(where, f"nested more than {MAX_DEPTH} deep")])
-    if isinstance(value, dict):
-        plain: dict[str, Any] = {}
-        for key, item in value.items():
-            # `8:` and `on:` are no strings in YAML, but people mean the name.
-            name = str(key) if not isinstance(key, bool) else str(key).lower()
-            if name in plain:
-                raise DocumentError([(where, f"found duplicate key {name!r}")])
-            plain[name] = to_plain(item, where, depth + 1)
-        return plain
-    if isinstance(value, list):
-        return [to_plain(item, where, depth + 1) for item in value]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        number = float(value)
-        if number != number or number in (float("inf"), float("-inf")):
-            raise DocumentError([(where, "NaN and infinity are not values here")])
-        return number
-    return str(value)
-
-
-def _line_of(tree: Any, loc: Sequence[int | str]) -> int:
-    """The line (from 1) of the deepest part of ``loc`` that the tree has."""
-    line = 0
-    node = tree
-    for part in loc:
-        if isinstance(node, CommentedMap):
-            key = part if part in node else next((k for k in node if str(k) == str(part)), None)
-            if key is None:
-                break
-            line = node.lc.data[key][0]
-            node = node[key]
-        elif isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
-            line = node.lc.data[part][0]
-            node = node[part]
-        else:
-            # A part that pydantic adds by itself, such as the name of a union's branch.
-            continue
-    return int(line) + 1
-
-
-def _fields_at(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
+def _fields_at(model: type[BaseModel], loc: Loc) -> list[str]:
     """The keys that are known where ``loc`` points to, as well as that can be told from the types."""
-    import typing
-
     kinds: list[Any] = [model]
     for part in loc[:-1]:
         found: list[Any] = []
         for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                field = kind.model_fields.get(str(part))
-                if field is None:
-                    field = next((f for f in kind.model_fields.values() if f.alias == part), None)
-                found += [field.annotation] if field else [kind]
-            else:
-                found.append(kind)
+            field = kind.model_fields.get(str(part))
+            found += [field.annotation] if field else [kind]
         kinds = []
         while found:
             kind = found.pop()
             args = typing.get_args(kind)
             if args:
-                found += [arg for arg in args if arg is not type(None)]
+                found += args
             elif isinstance(kind, type) and issubclass(kind, BaseModel):
                 kinds.append(kind)
-    return sorted({name for kind in kinds if hasattr(kind, "model_fields") for name in kind.model_fields})
+    return sorted({name for kind in kinds for name in kind.model_fields})
+
+
+def _branch(tree: Any, item: Any) -> tuple[Loc, Loc]:
+    """(where the value of a union lies, where the error is), both as parts that the tree has.
+
+    Where no union is passed, both are the error's place.
+    """
+    found: list[int | str] = []
+    root: list[int | str] | None = None
+    node = tree
+    last = len(item["loc"]) - 1
+    for index, part in enumerate(item["loc"]):
+        child = step(node, part)
+        if child is not None:
+            found.append(part)
+            node = child[1]
+        elif index == last and item["type"] in ("missing", "extra_forbidden"):
+            found.append(part)
+        elif root is None:
+            root = list(found)
+    return (tuple(found) if root is None else tuple(root)), tuple(found)
+
+
+def _words(item: Any, path: str) -> str:
+    if item["type"] == "missing":
+        return f"{path!r} is missing"
+    if item["type"] == "value_error" and "ctx" in item:
+        message = str(item["ctx"]["error"])
+    else:
+        shown = repr(item["input"])
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        message = f"{item['msg'][:1].lower()}{item['msg'][1:]}, got {shown}"
+    return f"{path}: {message}" if path else message
+
+
+def _joined(items: list[Any]) -> Any:
+    """The errors of the branches of one union as one: a value may be this, that or the other."""
+    kinds = [item["msg"].removeprefix("Input should be ").removeprefix("a valid ") for item in items]
+    kinds = list(dict.fromkeys(kind.split(",")[0] for kind in kinds))
+    if len(kinds) < 2:
+        return items[0]
+    return {**items[0], "msg": f"input should be a valid {', '.join(kinds[:-1])} or {kinds[-1]}"}
 
 
 def problems_of(
     error: ValidationError, tree: Any, where: str, model: type[BaseModel]
 ) -> list[tuple[str, str]]:
-    """pydantic's errors as (file:line, message) in the order of lines."""
-    problems: list[tuple[int, str]] = []
+    """pydantic's errors as (file:line, message) in the order of lines, one for each mistake."""
+    unions: dict[Loc, list[tuple[Loc, Any]]] = {}
     for item in error.errors(include_url=False):
-        loc = [part for part in item["loc"] if not (isinstance(part, str) and "[" in part)]
-        path = ".".join(str(part) for part in loc)
-        line = _line_of(tree, loc)
-        match item["type"]:
-            case "extra_forbidden":
-                what = f"unknown key {str(loc[-1])!r}; {nearest(str(loc[-1]), _fields_at(model, loc))}"
-            case "missing":
-                what = f"{path!r} is missing"
-            case "value_error":
-                message = str(item["ctx"]["error"]) if "ctx" in item else item["msg"]
-                what = f"{path}: {message}" if path else message
-            case _:
-                shown = repr(item["input"])
-                if len(shown) > 60:
-                    shown = shown[:57] + "…"
-                what = f"{path}: {item['msg'][0].lower()}{item['msg'][1:]}, got {shown}"
-        problems.append((line, what))
+        root, place = _branch(tree, item)
+        unions.setdefault(root, []).append((place, item))
+    problems: list[tuple[int, str]] = []
+    for root, found in unions.items():
+        # Of the branches of a union the one that came farthest is what the writer meant.
+        deepest = max(len(place) for place, _ in found) if any(p != root for p, _ in found) else len(root)
+        by_place: dict[Loc, list[Any]] = {}
+        for place, item in found:
+            if len(place) == deepest:
+                by_place.setdefault(place, []).append(item)
+        for place, items in by_place.items():
+            item = _joined(items) if items[0]["type"] != "value_error" else items[0]
+            cause = item.get("ctx", {}).get("error")
+            loc = (*place, *cause.loc) if isinstance(cause, ValueAtError) else place
+            line = line_of(tree, loc)
+            if item["type"] == "extra_forbidden":
+                key = str(loc[-1])
+                problems.append((line, f"unknown key {key!r}; {nearest(key, _fields_at(model, loc))}"))
+            else:
+                problems.append((line, _words(item, ".".join(map(str, loc)))))
     problems.sort(key=lambda problem: problem[0])
     return [(f"{where}:{line}", what) for line, what in problems]
 
@@ -194,29 +163,21 @@ def validate(tree: Any, model: type[M], where: str) -> M:
 
     :raises DocumentError: with one problem for each mistake.
     """
+    if tree is None:
+        raise DocumentError([(f"{where}:1", "the file is empty")])
     if not isinstance(tree, dict):
-        raise DocumentError([(f"{where}:1", f"a mapping is expected, not {type(tree).__name__}")])
+        raise DocumentError(
+            [
+                (
+                    f"{where}:1",
+                    f"`key: value` lines are expected, not a {'list' if isinstance(tree, list) else 'value'}",
+                )
+            ]
+        )
     try:
         return model.model_validate(to_plain(tree, where))
     except ValidationError as error:
         raise DocumentError(problems_of(error, tree, where, model)) from None
-
-
-def read_text(path: Path, where: str) -> str:
-    """The text of a document.
-
-    :raises DocumentError: when it is absent, too large or not UTF-8.
-    """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DocumentError([(where, f"larger than {MAX_BYTES} bytes")])
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise DocumentError([(where, "no such file")]) from None
-    except IsADirectoryError:
-        raise DocumentError([(where, "this is a folder, not a file")]) from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise DocumentError([(where, f"cannot be read: {error}")]) from None
 
 
 def load_document(path: Path, model: type[M], *, root: Path | None = None) -> M:
@@ -227,6 +188,49 @@ def load_document(path: Path, model: type[M], *, root: Path | None = None) -> M:
     """
     where = str(path.relative_to(root)) if root and path.is_relative_to(root) else str(path)
     return validate(parse_yaml(read_text(path, where), where), model, where)
+
+
+def load_named(project: Path, folder: str, name: str, kind: str, model: type[M]) -> M:
+    """The document ``<folder>/<name>.yaml`` of a project, whose ``name`` is its file's.
+
+    :param kind: what it is, for messages.
+    :raises UnknownNameError: when there is none of that name.
+    :raises DocumentError: when it is wrong.
+    """
+    where = f"{folder}/{name}.yaml"
+    path = project / where
+    if not re.match(NAME, name) or not path.exists():
+        known = [item.stem for item in (project / folder).glob("*.yaml")]
+        raise UnknownNameError([(where, f"no such {kind}; {nearest(name, known)}")], kind, name)
+    document = load_document(path, model, root=project)
+    found = getattr(document, "name", None)
+    if found != name:
+        raise DocumentError([(locate(path, ["name"], where), f"name {found!r} is not the file's, {name!r}")])
+    return document
+
+
+def locate(path: Path, loc: Loc, where: str) -> str:
+    """``file:line`` of a value in a document that was read before; only ``where`` if it is gone."""
+    try:
+        return f"{where}:{line_of(parse_yaml(read_text(path, where), where), loc)}"
+    except DocumentError:
+        return where
+
+
+@contextmanager
+def named_at(project: Path, where: str, *loc: int | str) -> Iterator[None]:
+    """Inside, a name that is not known is the mistake of the document that names it.
+
+    :param where: that document, relative to the project.
+    :param loc: where in it the name is.
+    :raises DocumentError: with the line of the name.
+    """
+    try:
+        yield
+    except UnknownNameError as error:
+        place = locate(project / where, loc, where)
+        path = ".".join(str(part) for part in loc)
+        raise DocumentError([(place, f"{path}: {error.words}")]) from None
 
 
 def must_know(name: str, known: Iterable[str], kind: str) -> str:

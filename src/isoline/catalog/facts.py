@@ -56,13 +56,14 @@ class EngineProcess(Document):
 class Engine(Document):
     """An engine: how it is started, asked and reset.
 
-    ``owned_args`` are those that Isoline sets itself; a recipe must not.
+    ``owned_args`` are those that Isoline sets itself; a recipe must not. ``kv_precision_args`` are
+    those that say the KV cache's precision, each with what the engine takes where it is not given.
     """
 
     name: str
     process: EngineProcess | None = None
     owned_args: list[str] = []
-    known_args: list[str] = []
+    kv_precision_args: dict[str, str] = {}
     no_cache_body: dict[str, bool] = {}
     source: str
     dated: str

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from isoline.catalog.documents import Document, DocumentError, load_document, must_know, nearest
+from isoline.catalog.documents import NAME, Document, load_named, must_know
 from isoline.catalog.facts import load_catalog
 
 
@@ -20,7 +20,7 @@ class Pool(Document):
     """
 
     schema_version: Literal[1]
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=NAME)
     description: str = ""
     launcher: Literal["process"]
     sku: str
@@ -37,14 +37,6 @@ class Pool(Document):
 def load_pool(project: Path, name: str) -> Pool:
     """The pool of that name.
 
-    :raises DocumentError: when there is no such file, or it is wrong.
+    :raises DocumentError: when there is none of that name, or it is wrong.
     """
-    folder = project / "runners"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = [item.stem for item in folder.glob("*.yaml")]
-        raise DocumentError([(f"runners/{name}.yaml", f"no such pool; {nearest(name, known)}")])
-    pool = load_document(path, Pool, root=project)
-    if pool.name != name:
-        raise DocumentError([(f"runners/{name}.yaml", f"its name is {pool.name!r}, which is not the file's")])
-    return pool
+    return load_named(project, "runners", name, "pool", Pool)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from isoline.catalog.documents import Document, DocumentError, load_document, nearest
+from isoline.catalog.documents import NAME, Document, DocumentError, load_named, locate
 from isoline.results.identity import digest
 
 
@@ -22,7 +23,7 @@ class Dataset(Document):
     """
 
     schema_version: Literal[1]
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=NAME)
     kind: Literal["synthetic", "multi_turn", "questions"]
     description: str
     license: str
@@ -69,25 +70,52 @@ def load_dataset(project: Path, name: str) -> Dataset:
 
     :raises DocumentError: when it is absent or wrong, or the file is not the one that was described.
     """
-    folder = project / "datasets"
-    where = f"datasets/{name}.yaml"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = [item.stem for item in folder.glob("*.yaml")]
-        raise DocumentError([(where, f"no such dataset; {nearest(name, known)}")])
-    dataset = load_document(path, Dataset, root=project)
-    if dataset.name != name:
-        raise DocumentError([(where, f"its name is {dataset.name!r}, which is not the file's")])
+    dataset = load_named(project, "datasets", name, "dataset", Dataset)
     if dataset.file:
-        data = folder / dataset.file
-        if not data.is_file():
-            raise DocumentError([(where, f"its file {dataset.file!r} is not there")])
-        found = hashlib.sha256(data.read_bytes()).hexdigest()
-        if found != dataset.sha256:
-            raise DocumentError(
-                [(where, f"{dataset.file} has sha256 {found}, but {dataset.sha256} is written here")]
-            )
+        _check_file(dataset, project / "datasets")
     return dataset
+
+
+def _check_file(dataset: Dataset, folder: Path) -> None:
+    """Whether the file is the one that was described: its bytes and its counts."""
+    path = folder / f"{dataset.name}.yaml"
+    where = f"datasets/{dataset.name}.yaml"
+
+    def wrong(what: str, *loc: str) -> DocumentError:
+        return DocumentError([(locate(path, loc, where), what)])
+
+    data = folder / str(dataset.file)
+    if not data.resolve().is_relative_to(folder.resolve()):
+        raise wrong(f"file {dataset.file!r} must lie beside the dataset's YAML", "file")
+    if not data.is_file():
+        raise wrong(f"its file {dataset.file!r} is not there", "file")
+    content = data.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != dataset.sha256:
+        raise wrong(f"{dataset.file} has sha256 {found}, but {dataset.sha256} is written here", "sha256")
+    if dataset.kind == "multi_turn":
+        # They decide how much is replayed, so they must follow from the bytes that have a digest.
+        sessions, turns = count_turns(content)
+        if (sessions, turns) != (dataset.sessions, dataset.turns):
+            raise wrong(
+                f"{dataset.file} has {sessions} sessions with {turns} user turns, "
+                f"but {dataset.sessions} and {dataset.turns} are written here",
+                "sessions" if sessions != dataset.sessions else "turns",
+            )
+
+
+def count_turns(content: bytes) -> tuple[int, int]:
+    """(sessions, user turns) of a ``multi_turn`` file; lines that are no session count for nothing."""
+    sessions = turns = 0
+    for line in content.split(b"\n"):
+        try:
+            rows = json.loads(line)["turns"]
+            users = sum(row.get("role") == "user" for row in rows)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        sessions += 1
+        turns += users
+    return sessions, turns
 
 
 def dataset_path(project: Path, dataset: Dataset) -> Path:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from isoline.catalog.documents import DocumentError, load_document, nearest
+from isoline.catalog.documents import DocumentError, UnknownNameError, load_document, nearest
 from isoline.errors import InputError
 from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
@@ -42,6 +42,7 @@ def recipe_ids(project: Path) -> list[str]:
 def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
     """One recipe by id, or by its path.
 
+    :raises InputError: for a path outside recipes/.
     :raises DocumentError: when there is none of that id, or it is wrong.
     """
     path = Path(recipe_id)
@@ -51,8 +52,12 @@ def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
             raise InputError("a recipe lies under recipes/", where=recipe_id)
         recipe_id = path.resolve().relative_to(recipes).with_suffix("").as_posix()
     where = f"recipes/{recipe_id}.yaml"
-    if not _ID.match(recipe_id) or not (project / where).is_file():
-        raise DocumentError([(where, f"no such recipe; {nearest(recipe_id, recipe_ids(project))}")])
+    if not _ID.match(recipe_id) and (project / where).is_file():
+        raise DocumentError([(where, "a recipe is recipes/<model>/<name>.yaml in lower-case letters")])
+    if not _ID.match(recipe_id) or not (project / where).exists():
+        known = recipe_ids(project)
+        words = f"no such recipe; {nearest(recipe_id, known)}"
+        raise UnknownNameError([(where, words)], "recipe", recipe_id)
     recipe = load_document(project / where, Recipe, root=project)
     expected = f"{recipe.engine}-{recipe.sku}-{recipe.precision.weights}"
     name = recipe_id.split("/")[1]
@@ -64,13 +69,14 @@ def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
 def match_recipes(project: Path, patterns: list[str]) -> list[str]:
     """The ids that any pattern matches, sorted; ``*`` and ``?`` as in the shell.
 
-    :raises InputError: for a pattern that matches none.
+    :raises UnknownNameError: for a pattern that matches none.
     """
     known = recipe_ids(project)
     found: set[str] = set()
     for pattern in patterns:
         hits = fnmatch.filter(known, pattern)
         if not hits:
-            raise InputError(f"no recipe matches {pattern!r}", remedy=nearest(pattern, known))
+            words = f"no recipe matches; {nearest(pattern, known)}"
+            raise UnknownNameError([("recipes/", words)], "recipe", pattern)
         found.update(hits)
     return sorted(found)

@@ -32,9 +32,12 @@ class RenderedLaunch:
 
 
 def flags(args: dict[str, Any]) -> list[str]:
-    """``{"ctx-size": 8192, "no-warmup": True}`` as ``--ctx-size 8192 --no-warmup``, in the file's order."""
+    """``{"ctx-size": 8192, "no-warmup": True}`` as ``--ctx-size 8192 --no-warmup``.
+
+    In the order of the names: a mapping has none of its own, so moving a line is no other launch.
+    """
     argv: list[str] = []
-    for name, value in args.items():
+    for name, value in sorted(args.items()):
         if value is True:
             argv.append(f"--{name}")
             continue

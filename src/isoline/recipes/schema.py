@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from isoline.catalog.documents import Document, must_know
+from isoline.catalog.documents import Document, ValueAtError, must_know
 from isoline.catalog.facts import load_catalog
 
 ArgValue = bool | int | float | str | list[str | int | float]
@@ -101,10 +101,12 @@ class Server(Document):
     def _args_are_plain(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
         for name, item in value.items():
             if not _ARG.match(name):
-                raise ValueError(f"argument {name!r}: lower-case words with dashes, without dashes in front")
+                raise ValueAtError(
+                    f"argument {name!r}: lower-case words with dashes, without dashes in front", name
+                )
             if item is False:
-                raise ValueError(
-                    f"argument {name!r} is false: leave it out, or name the flag that turns it off"
+                raise ValueAtError(
+                    f"argument {name!r} is false: leave it out, or name the flag that turns it off", name
                 )
         return value
 
@@ -113,9 +115,9 @@ class Server(Document):
     def _env_is_plain(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if not _ENV.match(name):
-                raise ValueError(f"environment variable {name!r}: upper-case letters, digits and _")
+                raise ValueAtError(f"environment variable {name!r}: upper-case letters, digits and _", name)
             if name.startswith(("ISOLINE_", "LD_")) or name in ("PATH", "PYTHONPATH"):
-                raise ValueError(f"environment variable {name!r} is not a recipe's to set")
+                raise ValueAtError(f"environment variable {name!r} is not a recipe's to set", name)
         return value
 
 
@@ -146,6 +148,13 @@ class AccuracyReference(Document):
     tolerance: float = Field(default=0.05, ge=0, le=0.5)
     n: int = Field(gt=0)
     source: str
+
+    @model_validator(mode="after")
+    def _can_be_missed(self) -> AccuracyReference:
+        if self.tolerance >= self.correct_share:
+            # A limit of 0 is no check: garbage would pass.
+            raise ValueError(f"tolerance {self.tolerance:g} leaves nothing of {self.correct_share:g}")
+        return self
 
 
 class Recipe(Document):
@@ -187,17 +196,56 @@ class Recipe(Document):
 
     @model_validator(mode="after")
     def _fits_the_catalog(self) -> Recipe:
-        catalog = load_catalog()
-        if (engine := catalog.engines.get(self.engine)) and (model := catalog.models.get(self.model)):
-            for name in self.server.args:
-                if name in engine.owned_args:
-                    raise ValueError(f"argument {name!r} is set by Isoline itself; leave it out")
-            precisions = {item.precision for item in model.weights}
-            if self.precision.weights not in precisions:
-                must_know(self.precision.weights, precisions, f"weight precision of {self.model}")
-            if self.revision is not None and self.revision != model.revision:
-                must_know(self.revision, [model.revision], f"revision of {self.model}")
-        labels = [topology.label() for topology in self.topologies]
-        if len(set(labels)) != len(labels):
-            raise ValueError(f"two topologies have the same label: {', '.join(sorted(labels))}")
+        engine, model = load_catalog().engines[self.engine], load_catalog().models[self.model]
+        for name in self.server.args:
+            if name in engine.owned_args:
+                raise ValueAtError(
+                    f"argument {name!r} is set by Isoline itself; leave it out", "server", "args", name
+                )
+        _must_know_at(
+            self.precision.weights,
+            {item.precision for item in model.weights},
+            f"weight precision of {self.model}",
+            "precision",
+            "weights",
+        )
+        if self.revision is not None:
+            _must_know_at(self.revision, {model.revision}, f"revision of {self.model}", "revision")
+        for name, default in engine.kv_precision_args.items():
+            given = self.server.args.get(name, default)
+            if given != self.precision.kv:
+                raise ValueAtError(
+                    f"precision.kv is {self.precision.kv!r}, but the server gets {name} {given}",
+                    "precision",
+                    "kv",
+                )
         return self
+
+    @field_validator("topologies")
+    @classmethod
+    def _topologies_differ(cls, value: list[Topology]) -> list[Topology]:
+        labels = [topology.label() for topology in value]
+        for index, label in enumerate(labels):
+            if label in labels[:index]:
+                raise ValueAtError(f"two topologies have the same label {label!r}", index)
+        return value
+
+
+def _must_know_at(name: str, known: set[str], kind: str, *loc: str) -> None:
+    try:
+        must_know(name, known, kind)
+    except ValueError as error:
+        raise ValueAtError(str(error), *loc) from None
+
+
+ANNOTATIONS: dict[str, str] = {
+    "owner": "who answers for the recipe; nobody measures a person",
+    "upstream": "where the arguments come from; the arguments themselves are in the launch",
+    "status": "a mark on the curve, not a property of the server",
+    "readiness": "deadlines: they can end a start, never change a number",
+    "canary": "asked after the last measured request: it decides the verdict, never a number. Other "
+    "questions would otherwise make a fleet measure everything again; the lock says which were asked",
+    "accuracy": "the figure to compare with: it decides the accuracy state, never a number",
+    "scenarios": "which points there are; what a point is, its own scenario and concurrency say",
+}
+"""The fields of a recipe that neither ``launch_digest`` nor ``point_digest`` covers, and why."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, Strict, field_validator, model_validator
 
-from isoline.catalog.documents import Document, DocumentError, load_document, nearest
+from isoline.catalog.documents import NAME, Document, UnknownNameError, ValueAtError, load_named
 
-NAME = r"^[a-z0-9][a-z0-9_-]*$"
+REPRODUCE = "reproduce"
+"""The sweep name of runs that ``isoline reproduce`` makes."""
+
+Concurrency = Annotated[int, Field(ge=1)]
+Number = Annotated[int, Strict(False)]  # keys of a mapping reach the schema as text
 
 
 class Requests(Document):
@@ -81,23 +85,25 @@ class Selection(Document):
 
     recipes: list[str] = Field(min_length=1)
     scenario: str
-    concurrency: list[int] | Literal["all"] = "all"
-    repetitions: int | dict[int, int] = 1
-    accuracy: dict[str, list[int]] = {}  # task -> concurrencies at which it is checked (repetition 1)
+    concurrency: list[Concurrency] | Literal["all"] = "all"
+    repetitions: int | dict[Number, int] = 1
+    accuracy: dict[str, list[Concurrency]] = {}  # task -> concurrencies at which it is checked (repetition 1)
 
     @field_validator("concurrency")
     @classmethod
-    def _positive(cls, value: list[int] | str) -> list[int] | str:
-        if isinstance(value, list) and (not value or any(item < 1 for item in value)):
-            raise ValueError("concurrencies are 1 or more")
+    def _each_once(cls, value: list[int] | str) -> list[int] | str:
+        if isinstance(value, list) and (not value or len(set(value)) != len(value)):
+            raise ValueError("concurrencies are one or more numbers, each once, or all")
         return value
 
     @field_validator("repetitions")
     @classmethod
     def _counted(cls, value: int | dict[int, int]) -> int | dict[int, int]:
-        numbers = value.values() if isinstance(value, dict) else [value]
-        if any(not 1 <= item <= 100 for item in numbers):
-            raise ValueError("repetitions are 1 to 100")
+        rows = value.items() if isinstance(value, dict) else [(None, value)]
+        for key, item in rows:
+            if not 1 <= item <= 100:
+                loc = () if key is None else (str(key),)
+                raise ValueAtError(f"repetitions are 1 to 100, got {item}", *loc)
         return value
 
     def repetitions_at(self, concurrency: int) -> int:
@@ -132,31 +138,22 @@ class Sweep(Document):
     budget: Budget = Budget()
 
 
-def _load(project: Path, folder: str, name: str, kind: str, model: type[Any]) -> Any:
-    where = f"{folder}/{name}.yaml"
-    path = project / where
-    if "/" in name or not path.is_file():
-        known = [item.stem for item in (project / folder).glob("*.yaml")]
-        raise DocumentError([(where, f"no such {kind}; {nearest(name, known)}")])
-    document = load_document(path, model, root=project)
-    if document.name != name:
-        raise DocumentError([(where, f"its name is {document.name!r}, which is not the file's")])
-    return document
-
-
 def load_scenario(project: Path, name: str) -> Scenario:
     """The scenario of that name.
 
     :raises DocumentError: when it is absent or wrong.
     """
-    scenario: Scenario = _load(project, "sweeps/scenarios", name, "scenario", Scenario)
-    return scenario
+    return load_named(project, "sweeps/scenarios", name, "scenario", Scenario)
 
 
 def load_sweep(project: Path, name: str) -> Sweep:
-    """The sweep of that name.
+    """The sweep of that name, or of that path (``sweeps/<name>.yaml``).
 
     :raises DocumentError: when it is absent or wrong.
     """
-    sweep: Sweep = _load(project, "sweeps", name, "sweep", Sweep)
-    return sweep
+    path = Path(name)
+    if path.suffix == ".yaml" and path.resolve().parent == (project / "sweeps").resolve():
+        name = path.stem
+    if name == REPRODUCE:
+        raise UnknownNameError([(name, "this name is taken by `isoline reproduce`")], "sweep", name)
+    return load_named(project, "sweeps", name, "sweep", Sweep)
