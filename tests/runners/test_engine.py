@@ -162,7 +162,6 @@ def test_taken_port_with_the_real_engine(
 ) -> None:
     """When the leased port is taken the real server fails to bind and is started on another."""
     with socket.socket() as thief:
-        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         real = launcher._spawn
 
         def grab(spec: LaunchSpec, staged: Staged, owner: owners.Owner, port: int) -> Server:
