@@ -77,21 +77,58 @@ def estimate_s(scenario: Scenario, dataset: Dataset, concurrency: int) -> float:
     return round(ASSUMED_OVERHEAD_S + work, 1)
 
 
-def _concurrencies(selection: Selection, loaded: LoadedRecipe) -> list[int]:
-    use = loaded.recipe.scenarios.get(selection.scenario)
-    if use is None:
-        return []
-    if selection.concurrency == "all":
-        return use.concurrency
-    unmeant = [item for item in selection.concurrency if item not in use.concurrency]
-    if unmeant:
-        raise InputError(
-            f"concurrency {unmeant[0]} of scenario {selection.scenario!r} is not in the recipe "
-            f"(it lists {', '.join(map(str, use.concurrency))})",
-            where=loaded.recipe_id,
-            remedy="add it to the recipe's scenarios, or leave it out of the sweep",
-        )
-    return selection.concurrency
+def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Excluded]]:
+    """recipe id -> the concurrencies that one selection takes of it; and what it leaves out, and why.
+
+    :raises InputError: for a concurrency that no selected recipe is meant for.
+    """
+    selection = sources.sweep.select[index]
+    where = f"sweeps/{sources.sweep.name}.yaml"
+    meant = {
+        recipe_id: use.concurrency
+        for recipe_id in sources.selected[index]
+        if (use := sources.recipes[recipe_id].recipe.scenarios.get(selection.scenario))
+    }
+    excluded = [
+        Excluded(what=f"{recipe_id} × {selection.scenario}", why="the recipe is not meant for this scenario")
+        for recipe_id in sources.selected[index]
+        if recipe_id not in meant
+    ]
+    if not meant:
+        return {}, excluded
+    known = sorted({level for levels in meant.values() for level in levels})
+    wanted = known if selection.concurrency == "all" else selection.concurrency
+    numbers = selection.repetitions if isinstance(selection.repetitions, dict) else {}
+    for what, levels, allowed, remedy in (
+        ("concurrency", wanted, known, "add it to the recipe's scenarios, or leave it out of the sweep"),
+        ("accuracy is asked for at concurrency", _flat(selection), wanted, "select it, or leave it out"),
+        ("repetitions are given for concurrency", numbers, wanted, "select it, or leave it out"),
+    ):
+        for level in levels:
+            if level not in allowed:
+                raise InputError(
+                    f"{what} {level}, which is not among {', '.join(map(str, allowed))} "
+                    f"of scenario {selection.scenario!r}",
+                    where=where,
+                    remedy=remedy,
+                )
+    taken: dict[str, list[int]] = {}
+    for recipe_id, levels in meant.items():
+        taken[recipe_id] = [level for level in wanted if level in levels]
+        if selection.concurrency != "all":
+            excluded += [
+                Excluded(
+                    what=f"{recipe_id} × {selection.scenario} c{level}",
+                    why="the recipe is not meant for this concurrency",
+                )
+                for level in wanted
+                if level not in levels
+            ]
+    return taken, excluded
+
+
+def _flat(selection: Selection) -> list[int]:
+    return [level for levels in selection.accuracy.values() for level in levels]
 
 
 def _collect(sources: Sources) -> tuple[dict[str, dict[tuple[str, int], _Wanted]], list[Excluded]]:
@@ -100,21 +137,9 @@ def _collect(sources: Sources) -> tuple[dict[str, dict[tuple[str, int], _Wanted]
     excluded: list[Excluded] = []
     for index, selection in enumerate(sources.sweep.select):
         scenario = sources.scenarios[selection.scenario]
-        for recipe_id in sources.selected[index]:
-            loaded = sources.recipes[recipe_id]
-            levels = _concurrencies(selection, loaded)
-            if not levels:
-                excluded.append(
-                    Excluded(
-                        what=f"{recipe_id} × {scenario.name}", why="the recipe is not meant for this scenario"
-                    )
-                )
-            unplanned = {c for levels_ in selection.accuracy.values() for c in levels_} - set(levels)
-            if levels and unplanned:
-                raise InputError(
-                    f"accuracy is asked for at concurrency {min(unplanned)}, which is not selected",
-                    where=f"sweeps/{sources.sweep.name}.yaml",
-                )
+        taken, left_out = _levels(sources, index)
+        excluded += left_out
+        for recipe_id, levels in taken.items():
             rows = wanted.setdefault(recipe_id, {})
             for concurrency in levels:
                 row = rows.setdefault((scenario.name, concurrency), _Wanted(scenario, concurrency, 1))

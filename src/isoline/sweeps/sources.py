@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isoline.catalog.documents import DocumentError
+from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import load_pool
 from isoline.datasets.schema import Dataset, load_dataset
@@ -24,39 +26,68 @@ def read_sources(project: Path, sweep: Sweep, *, pool: str | None = None) -> Sou
     :param pool: instead of the sweep's own.
     :raises DocumentError, InputError: for the first thing that is wrong.
     """
+    where = f"sweeps/{sweep.name}.yaml"
     recipes: dict[str, LoadedRecipe] = {}
     selected: dict[int, list[str]] = {}
     scenarios: dict[str, Scenario] = {}
     datasets: dict[str, Dataset] = {}
+
+    def dataset(name: str, file: str, *loc: int | str) -> None:
+        with named_at(project, file, *loc):
+            datasets[name] = datasets.get(name) or load_dataset(project, name)
+
     for index, selection in enumerate(sweep.select):
-        ids = match_recipes(project, selection.recipes)
-        selected[index] = ids
-        scenario = scenarios.setdefault(selection.scenario, load_scenario(project, selection.scenario))
-        names = {scenario.dataset, *selection.accuracy}
-        for recipe_id in ids:
+        here = ("select", index)
+        ids: set[str] = set()
+        for number, pattern in enumerate(selection.recipes):
+            with named_at(project, where, *here, "recipes", number):
+                ids.update(match_recipes(project, [pattern]))
+        selected[index] = sorted(ids)
+        with named_at(project, where, *here, "scenario"):
+            scenario = load_scenario(project, selection.scenario)
+        scenarios[scenario.name] = scenario
+        dataset(scenario.dataset, scenario_file(scenario.name), "dataset")
+        _check_kind(project, scenario, datasets[scenario.dataset])
+        for task in selection.accuracy:
+            dataset(task, where, *here, "accuracy", task)
+        for recipe_id in selected[index]:
             loaded = recipes.setdefault(recipe_id, load_recipe(project, recipe_id))
-            names.add(loaded.recipe.canary)
-        for name in names:
-            datasets.setdefault(name, load_dataset(project, name))
-        wanted = {"synthetic"} if scenario.kind == "fixed_length" else {"multi_turn"}
-        if datasets[scenario.dataset].kind not in wanted:
-            raise InputError(
-                f"a {scenario.kind} scenario cannot use dataset {scenario.dataset!r} "
-                f"of kind {datasets[scenario.dataset].kind}",
-                where=f"sweeps/scenarios/{scenario.name}.yaml",
-            )
+            dataset(loaded.recipe.canary, recipe_file(recipe_id), "canary")
+    if pool is None:
+        with named_at(project, where, "pool"):
+            machines = load_pool(project, sweep.pool)
+    else:
+        machines = load_pool(project, pool)
     return Sources(
         sweep=sweep,
-        pool=load_pool(project, pool or sweep.pool),
+        pool=machines,
         recipes=recipes,
         selected=selected,
         scenarios=scenarios,
         datasets=datasets,
         scripts={
             name: file_sha256(engine_adapter(name).script())
-            for name in {r.recipe.engine for r in recipes.values()}
+            for name in sorted({loaded.recipe.engine for loaded in recipes.values()})
         },
     )
+
+
+def recipe_file(recipe_id: str) -> str:
+    """A recipe's file, relative to the project."""
+    return f"recipes/{recipe_id}.yaml"
+
+
+def scenario_file(name: str) -> str:
+    """A scenario's file, relative to the project."""
+    return f"sweeps/scenarios/{name}.yaml"
+
+
+def _check_kind(project: Path, scenario: Scenario, dataset: Dataset) -> None:
+    wanted = "synthetic" if scenario.kind == "fixed_length" else "multi_turn"
+    if dataset.kind != wanted:
+        file = scenario_file(scenario.name)
+        what = f"a {scenario.kind} scenario cannot use dataset {dataset.name!r} of kind {dataset.kind}"
+        raise DocumentError([(locate(project / file, ["dataset"], file), what)])
 
 
 def check_recipe(project: Path, recipe_id: str) -> list[tuple[str, str]]:
@@ -70,21 +101,34 @@ def check_recipe(project: Path, recipe_id: str) -> list[tuple[str, str]]:
         return error.problems
     except InputError as error:
         return [(error.where, error.what)]
-    where = f"recipes/{loaded.recipe_id}.yaml"
+    where = recipe_file(loaded.recipe_id)
     problems: list[tuple[str, str]] = []
-    for name in loaded.recipe.scenarios:
+
+    @contextmanager
+    def noted(*loc: int | str) -> Iterator[None]:
         try:
-            load_scenario(project, name)
-        except InputError as error:
-            problems.append((where, f"scenario {name!r}: {error.line()}"))
-    for name in [loaded.recipe.canary, *loaded.recipe.accuracy]:
-        try:
+            with named_at(project, where, *loc):
+                yield
+        except DocumentError as error:
+            problems.extend(error.problems)
+
+    def questions(name: str, *loc: str) -> None:
+        with noted(*loc):
             if load_dataset(project, name).kind != "questions":
-                problems.append((where, f"dataset {name!r} holds no questions"))
-        except InputError as error:
-            problems.append((where, f"dataset {name!r}: {error.line()}"))
+                place = locate(project / where, loc, where)
+                problems.append((place, f"{'.'.join(loc)}: dataset {name!r} holds no questions"))
+
+    for name in loaded.recipe.scenarios:
+        with noted("scenarios", name):
+            scenario = load_scenario(project, name)
+            with named_at(project, scenario_file(name), "dataset"):
+                _check_kind(project, scenario, load_dataset(project, scenario.dataset))
+    questions(loaded.recipe.canary, "canary")
+    for name in loaded.recipe.accuracy:
+        questions(name, "accuracy", name)
     if load_catalog().engines[loaded.recipe.engine].process is None:
-        problems.append((where, f"engine {loaded.recipe.engine!r} cannot be started yet"))
+        place = locate(project / where, ["engine"], where)
+        problems.append((place, f"engine {loaded.recipe.engine!r} cannot be started yet"))
     return problems
 
 
