@@ -116,6 +116,18 @@ def test_missing_points_are_counted_by_cause(bundles: Any, settings: Settings, p
     assert ask("SELECT DISTINCT missing_cause FROM points") == [("launch_failed",)]
 
 
+def test_points_after_an_interruption_are_no_alert(
+    bundles: Any, settings: Settings, plan: Any, ask: Any
+) -> None:
+    """When a person ended the run, points without an attempt are skipped, not missing."""
+    bundles.make_run(
+        settings.store, plan, outcomes={(1, 1): bundles.Outcome(reasons=("interrupted",)), (4, 1): None}
+    )
+    ingest(settings)
+    assert ask("SELECT cancelled, skipped, missing FROM runs") == [(1, 1, 0)]
+    assert ask("SELECT missing_cause FROM points WHERE concurrency = 4") == [("cancelled_run",)]
+
+
 def test_window_is_full_for_the_whole_curve_when_one_point_lacks_steady(
     bundles: Any, settings: Settings, plan: Any, ask: Any
 ) -> None:
@@ -177,7 +189,6 @@ BAD_POINTS: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     ),
     "unknown accuracy state": ("point.json", _set("accuracy_state", "fine"), "fine"),
     "time without a zone": ("point.json", _set("started_at", "2026-12-01T02:00:00"), "zone"),
-    "ends before it starts": ("point.json", _set("ended_at", "2026-11-01T02:00:00Z"), "before"),
     "lock of another point": ("lock.json", _set("point.point_id", "x"), "lock.json"),
     "lock of another run": ("lock.json", _set("run_id", SECOND), "lock.json"),
     "wrong kind of bundle": ("MANIFEST.json", _set("kind", "launch"), "kind"),

@@ -30,7 +30,7 @@ class Overrides(Document):
     """``results/overrides.yaml``."""
 
     schema_version: Literal[1]
-    overrides: tuple[Override, ...] = ()
+    overrides: list[Override] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _each_once(self) -> Overrides:
@@ -56,7 +56,7 @@ class Baselines(Document):
     """``results/baselines.yaml``."""
 
     schema_version: Literal[1]
-    baselines: tuple[Baseline, ...] = ()
+    baselines: list[Baseline] = Field(default_factory=list)
 
 
 class AcceptedChange(Document):
@@ -73,7 +73,7 @@ class AcceptedChanges(Document):
     """``results/accepted-changes.yaml``."""
 
     schema_version: Literal[1]
-    accepted_changes: tuple[AcceptedChange, ...] = ()
+    accepted_changes: list[AcceptedChange] = Field(default_factory=list)
 
 
 class RetentionClass(Document):
@@ -108,7 +108,7 @@ def load_overrides(project: Path) -> list[Override]:
     path = project / "results" / "overrides.yaml"
     if not path.exists():
         return []
-    return list(load_document(path, Overrides, root=project).overrides)
+    return load_document(path, Overrides, root=project).overrides
 
 
 def check_decisions(project: Path) -> None:

@@ -16,6 +16,7 @@ from isoline.results.identity import CURVE_FIELDS, canonical_json
 from isoline.results.metrics import HEADLINE
 from isoline.results.official import NOT_RUN, Candidate, headline_window, official
 from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles
+from isoline.results.reasons import Verdict
 from isoline.results.records import Plan, PlanLaunch, PlanPoint
 from isoline.results.schema import BY_NAME
 
@@ -223,7 +224,7 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
         for bundle in (last.get(point.point_id),)
     ]
     why = official(candidates)
-    failed_launches = _failed_launches(files.launches)
+    causes, other = _missing_causes(files)
     rows = []
     for (launch, point), candidate in zip(planned, candidates, strict=True):
         bundle = last.get(point.point_id)
@@ -232,7 +233,7 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
         row["attempts"] = len(attempts[point.point_id])
         row["missing_cause"] = None
         if bundle is None:
-            row["missing_cause"] = "launch_failed" if launch.launch_digest in failed_launches else "missing"
+            row["missing_cause"] = causes.get(launch.launch_digest, other)
         row["official"] = not why[point.point_id]
         row["unofficial_why"] = why[point.point_id] or None
         row["marks"] = _marks(launch, candidate)
@@ -240,13 +241,23 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
     return rows
 
 
-def _failed_launches(launches: Sequence[LaunchBundle]) -> set[str]:
-    """The launch digests whose last start was not valid."""
+def _missing_causes(files: RunFiles) -> tuple[dict[str, str], str]:
+    """Why a point has no attempt: by launch digest where its last start was not valid, and else.
+
+    ``missing`` means that nobody knows why, which is an alert.
+    """
     last = {
-        bundle.record.launch_digest: bundle.record.verdict.value
-        for bundle in sorted(launches, key=lambda item: utc(item.record.started_at))
+        bundle.record.launch_digest: bundle.record.verdict
+        for bundle in sorted(files.launches, key=lambda item: utc(item.record.started_at))
     }
-    return {digest for digest, verdict in last.items() if verdict != "valid"}
+    verdicts = {*last.values(), *(bundle.record.verdict for bundle in files.points)}
+    other = "cancelled_run" if Verdict.CANCELLED in verdicts else "missing"
+    failed = {
+        digest: other if verdict is Verdict.CANCELLED else "launch_failed"
+        for digest, verdict in last.items()
+        if verdict is not Verdict.VALID
+    }
+    return failed, other
 
 
 def _has_steady(bundle: PointBundle) -> bool:
