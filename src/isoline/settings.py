@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from dataclasses import dataclass
@@ -93,12 +94,16 @@ def _from_toml(project: Path) -> dict[str, str]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not valid TOML: {error}", where=str(path)) from error
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     known = {setting.name for setting in SETTINGS}
     for key in table:
         if key not in known:
             raise InputError(
                 f"unknown setting {key!r}", where=str(path), remedy=f"known: {', '.join(sorted(known))}"
             )
+        if isinstance(table[key], bool) or not isinstance(table[key], str | int | float):
+            raise InputError(f"setting {key!r} is no text or number", where=str(path))
     return {key: str(value) for key, value in table.items()}
 
 
@@ -118,9 +123,12 @@ def load_settings(project: Path | None = None, **flags: str | Path | None) -> Se
     try:
         timeout = float(values["query_timeout_s"])
     except ValueError:
+        timeout = math.nan
+    if not 0 < timeout < math.inf:
         raise InputError(
-            f"not a number of seconds: {values['query_timeout_s']!r}", where="ISOLINE_QUERY_TIMEOUT_S"
-        ) from None
+            f"not a number of seconds above 0: {values['query_timeout_s']!r}",
+            where="query_timeout_s (ISOLINE_QUERY_TIMEOUT_S)",
+        )
 
     def path_of(name: str) -> Path:
         # A flag is relative to where the person stands, a setting to the project.

@@ -21,6 +21,8 @@ def canary_questions(questions: list[Question], concurrency: int, minimum: int) 
 
 def judge_canary(batch: Batch) -> list[ReasonNote]:
     """The reasons that a canary batch gives; empty when every answer is right."""
+    if not batch.answers:
+        return [ReasonNote(code="canary_failed", detail="no question was asked")]
     reasons: list[ReasonNote] = []
     wrong = [answer for answer in batch.answers if not answer.correct]
     if wrong:

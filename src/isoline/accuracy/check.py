@@ -6,6 +6,9 @@ from isoline.accuracy.questions import Batch
 from isoline.analysis.intervals import wilson
 from isoline.results.records import AccuracyResult
 
+ROUNDING = 1e-9
+"""0.5 - 0.2 is a little more than 3 of 10 in binary; that is no wrong answer."""
+
 
 def accuracy_state(correct: int, n: int, high: float, reference: float | None, tolerance: float) -> str:
     """The accuracy state of one check (DESIGN 5.4). Fails closed: no answers is ``invalid``.
@@ -19,7 +22,7 @@ def accuracy_state(correct: int, n: int, high: float, reference: float | None, t
         return "invalid"
     if reference is None:
         return "provisional"
-    limit = reference - tolerance
+    limit = reference - tolerance - ROUNDING
     if correct / n >= limit:
         return "passed"
     return "failed" if high < limit else "inconclusive"

@@ -30,7 +30,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. Times are seconds since the batch began; ``correct`` is None where nothing came."""
+    """One answer. Times are seconds since the batch began; nothing that failed is ``correct``."""
 
     id: str
     text: str
@@ -67,27 +67,50 @@ class Batch:
 def read_questions(path: Path) -> list[Question]:
     """The questions of a JSON-lines file.
 
-    :raises InputError: with the line that is wrong.
+    :raises InputError: with the line that is wrong: one that nothing or everything would answer.
     """
-    questions = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise InputError("not UTF-8 text", where=path.name) from None
+    questions: dict[str, Question] = {}
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            questions.append(Question(**json.loads(line)))
-        except (TypeError, json.JSONDecodeError) as error:
+            question = Question(**json.loads(line))
+        except (TypeError, ValueError) as error:
             raise InputError(f"not a question: {error}", where=f"{path.name}:{number}") from None
+        problem = _problem_of(question)
+        if problem or question.id in questions:
+            problem = problem or f"id {question.id!r} is there twice"
+            raise InputError(f"not a question: {problem}", where=f"{path.name}:{number}")
+        questions[question.id] = question
     if not questions:
         raise InputError("no questions in this file", where=path.name)
-    return questions
+    return list(questions.values())
 
 
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+def _problem_of(question: Question) -> str:
+    for name, value in asdict(question).items():
+        if not isinstance(value, str) or not value.strip():
+            return f"{name} is {value!r}, a text is expected"
+    if question.kind not in ("word", "number"):
+        return f"kind is {question.kind!r}, word or number is expected"
+    if question.kind == "number" and _number(question.answer) is None:
+        return f"answer {question.answer!r} is no number"
+    return ""
+
+
+# A comma groups thousands only; a minus belongs to the number only where no word or digit is before it.
+_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?", re.ASCII)
+MAX_DIGITS = 30
 
 
 def _number(text: str) -> float | None:
-    found = _NUMBER.findall(text)
-    return float(found[-1].replace(",", "")) if found else None
+    """The last number of a text; None where there is none, or where it is too long to be one."""
+    found = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
+    return float(found[-1].replace(",", "")) if found and len(found[-1]) <= MAX_DIGITS else None
 
 
 def grade(question: Question, text: str) -> tuple[bool, bool]:
@@ -102,52 +125,80 @@ def grade(question: Question, text: str) -> tuple[bool, bool]:
         return got == want, True
     if not text.strip():
         return False, False
+    if not question.answer.strip():
+        return False, True  # an empty word is in every text
     pattern = rf"(?<!\w){re.escape(question.answer)}(?!\w)"
     return re.search(pattern, text, re.IGNORECASE) is not None, True
 
 
-async def _ask(
-    client: httpx.AsyncClient,
-    url: str,
-    model: str,
-    question: Question,
-    max_tokens: int,
-    began: float,
-    extra: Mapping[str, Any],
-) -> Answer:
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": question.question}],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": False,
-        **extra,
-    }
-    text, error, tokens, cached = "", None, None, None
-    sent = time.monotonic() - began
+def _parts(content: Any) -> tuple[str, int | None, int | None]:
+    """(text, output tokens, cached tokens) of a reply's JSON.
+
+    :raises ValueError: when it is no chat completion.
+    """
     try:
-        reply = await client.post(f"{url}/v1/chat/completions", json=body)
-        reply.raise_for_status()
-        content = reply.json()
-        text = content["choices"][0]["message"]["content"] or ""
-        usage = content.get("usage") or {}
-        tokens = usage.get("completion_tokens")
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError) as problem:
-        error = f"{type(problem).__name__}: {problem}"[:300]
-    correct, parsed = (False, False) if error else grade(question, text)
-    return Answer(
-        id=question.id,
-        text=text,
-        expected=question.answer,
-        correct=correct,
-        parsed=parsed,
-        error=error,
-        sent_s=round(sent, 4),
-        done_s=round(time.monotonic() - began, 4),
-        output_tokens=tokens,
-        cached_tokens=cached,
-    )
+        text = content["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        said = content.get("error") if isinstance(content, dict) else None
+        raise ValueError(f"no chat completion: {said or content!r}") from None
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"the answer is no text: {text!r}")
+
+    def count(holder: Any, name: str) -> int | None:
+        value = holder.get(name) if isinstance(holder, dict) else None
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    usage = content.get("usage")
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return text or "", count(usage, "completion_tokens"), count(details, "cached_tokens")
+
+
+class _Asker:
+    """Asks one question after another of one batch; times are seconds since it was made."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, url: str, model: str, max_tokens: int, extra: Mapping[str, Any]
+    ) -> None:
+        self.client = client
+        self.url = f"{url}/v1/chat/completions"
+        self.fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0, "stream": False, **extra}
+        self.began = time.monotonic()
+
+    def now_s(self) -> float:
+        return round(time.monotonic() - self.began, 4)
+
+    async def ask(self, question: Question, gate: asyncio.Semaphore, deadline_s: float) -> Answer:
+        """One answer, whatever happens; only a batch that is ended from outside is cut short."""
+        sent_s: float | None = None
+        text, error, tokens, cached = "", None, None, None
+        try:
+            async with asyncio.timeout(deadline_s), gate:
+                sent_s = self.now_s()
+                body = {**self.fixed, "messages": [{"role": "user", "content": question.question}]}
+                reply = await self.client.post(self.url, json=body)
+                reply.raise_for_status()
+                text, tokens, cached = _parts(reply.json())
+        except TimeoutError:
+            error = "deadline"
+        except asyncio.CancelledError:
+            error = "stopped"
+        except (httpx.HTTPError, ValueError) as problem:
+            error = f"{type(problem).__name__}: {problem}"[:300]
+        done_s = self.now_s()
+        correct, parsed = (False, False) if error else grade(question, text)
+        return Answer(
+            id=question.id,
+            text=text,
+            expected=question.answer,
+            correct=correct,
+            parsed=parsed,
+            error=error,
+            # One that was never sent was in flight for no time.
+            sent_s=done_s if sent_s is None else sent_s,
+            done_s=done_s,
+            output_tokens=tokens,
+            cached_tokens=cached,
+        )
 
 
 def _most_in_flight(answers: list[Answer]) -> int:
@@ -170,21 +221,11 @@ async def _ask_all(
     should_stop: Callable[[], str | None],
 ) -> Batch:
     gate = asyncio.Semaphore(concurrency)
-    began = time.monotonic()
     # A fresh connection for each request: servers close idle ones when they like.
     limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=0)
-    async with httpx.AsyncClient(timeout=deadline_s, limits=limits, trust_env=False) as client:
-
-        async def one(question: Question) -> Answer:
-            try:
-                async with gate, asyncio.timeout(max(deadline_s - (time.monotonic() - began), 0.01)):
-                    return await _ask(client, url, model, question, max_tokens, began, extra)
-            except (TimeoutError, asyncio.CancelledError) as error:
-                now = round(time.monotonic() - began, 4)
-                why = "deadline" if isinstance(error, TimeoutError) else "stopped"
-                return Answer(question.id, "", question.answer, False, False, why, now, now, None)
-
-        tasks = [asyncio.create_task(one(question)) for question in questions]
+    async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False) as client:
+        asker = _Asker(client, url, model, max_tokens, extra)
+        tasks = [asyncio.create_task(asker.ask(item, gate, deadline_s)) for item in questions]
         pending = set(tasks)
         while pending:
             _, pending = await asyncio.wait(pending, timeout=STOP_POLL_S)

@@ -81,6 +81,15 @@ class BundleWriter:
         self.path = run / WORK / f"{target.replace('/', '~')}.{secrets.token_hex(4)}"
         self.path.mkdir(parents=True)
 
+    @classmethod
+    def adopt(
+        cls, run: Path, kind: Literal["run", "launch", "point"], target: str, id: str, path: Path
+    ) -> BundleWriter:
+        """Go on with a folder that another writer, which is dead, has left unsealed."""
+        writer = cls.__new__(cls)
+        writer.kind, writer.id, writer.target, writer.path = kind, id, run / target, path
+        return writer
+
     def seal(self) -> Path:
         """Write the manifest, make it durable, rename it in. Returns the final folder.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isoline.results.reasons import MAX_INFRA_RETRIES, Verdict
-from isoline.results.records import Plan, PlanLaunch, PlanPoint, Reused
+from isoline.results.records import PlanLaunch, PlanPoint, Reused
 
 
 def is_due(verdicts: Sequence[Verdict]) -> bool:
@@ -33,64 +33,73 @@ def due_points(launch: PlanLaunch, attempts: Mapping[str, Sequence[Verdict]]) ->
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A counting attempt at a point in another run: newest first wins.
+    """A counting attempt at a point in another run. ``accuracy``: the tasks that it has a result for."""
 
-    ``accuracy`` are the tasks that it has a result for.
-    """
-
-    run_id: str
     attempt: int
     verdict: Verdict
     accuracy: frozenset[str]
 
+    def covers(self, point: PlanPoint) -> bool:
+        """Whether it says everything that the plan wants to know of the point."""
+        return self.verdict is Verdict.VALID and self.accuracy.issuperset(point.accuracy)
+
+
+OtherRun = tuple[str, Mapping[str, Elsewhere]]
+"""A run id, and its counting attempt at each point that it has measured."""
+
+
+def source_of(points: Sequence[PlanPoint], others: Sequence[OtherRun]) -> OtherRun | None:
+    """The newest run that has measured all points of a curve; None where they are due.
+
+    A newer run in which the engine failed at one of them ends the search: what an older run says
+    is not the newest knowledge. What the machine spoilt, or a run that measured a part of the
+    curve, says nothing.
+
+    :param others: newest first.
+    """
+    for run_id, found in others:
+        mine = [found.get(point.point_id) for point in points]
+        if all(item is not None and item.covers(point) for item, point in zip(mine, points, strict=True)):
+            return run_id, found
+        if any(item is not None and item.verdict in (Verdict.INVALID, Verdict.PARTIAL) for item in mine):
+            return None
+    return None
+
 
 def reuse(
-    plan_launches: Sequence[PlanLaunch], elsewhere: Mapping[str, Elsewhere]
+    plan_launches: Sequence[PlanLaunch], others: Sequence[OtherRun]
 ) -> tuple[list[PlanLaunch], list[Reused]]:
-    """Take curves out of a plan that other runs have measured as a whole.
+    """Take curves out of a plan that another run has measured as a whole.
 
-    Decided for a whole curve: if one of its points is due, all are, so that no curve is stitched
-    from different days point by point. Only ``valid`` counts.
+    Decided for a whole curve, and one run must have all of it, so that no curve is stitched from
+    different days point by point. Only ``valid`` counts.
 
+    :param others: newest first.
     :returns: the launches that are left, and what is reused.
     """
-
-    def covers(point: PlanPoint) -> bool:
-        found = elsewhere.get(point.point_id)
-        return (
-            found is not None and found.verdict is Verdict.VALID and found.accuracy.issuperset(point.accuracy)
-        )
-
-    runs_of: dict[str, set[str]] = {}
-    whole: dict[str, bool] = {}
+    curves: dict[str, list[PlanPoint]] = {}
     for launch in plan_launches:
         for point in launch.points:
-            whole[point.curve_key] = whole.get(point.curve_key, True) and covers(point)
-            if point.point_id in elsewhere:
-                runs_of.setdefault(point.curve_key, set()).add(elsewhere[point.point_id].run_id)
+            curves.setdefault(point.curve_key, []).append(point)
+    sources = {key: source_of(points, others) for key, points in curves.items()}
     kept: list[PlanLaunch] = []
     reused: list[Reused] = []
     for launch in plan_launches:
         left = []
         for point in launch.points:
-            if whole[point.curve_key] and len(runs_of[point.curve_key]) == 1:
-                found = elsewhere[point.point_id]
-                reused.append(
-                    Reused(
-                        point_id=point.point_id,
-                        run_id=found.run_id,
-                        attempt=found.attempt,
-                        accuracy=point.accuracy,
-                    )
-                )
-            else:
+            source = sources[point.curve_key]
+            if source is None:
                 left.append(point)
+                continue
+            run_id, found = source
+            reused.append(
+                Reused(
+                    point_id=point.point_id,
+                    run_id=run_id,
+                    attempt=found[point.point_id].attempt,
+                    accuracy=point.accuracy,
+                )
+            )
         if left:
             kept.append(launch.model_copy(update={"points": left}))
     return kept, reused
-
-
-def order_of(plan: Plan) -> dict[str, int]:
-    """point id -> its number in the plan, from 1."""
-    ids = [point.point_id for launch in plan.launches for point in launch.points]
-    return {point_id: number for number, point_id in enumerate(ids, 1)}

@@ -28,6 +28,10 @@ MAX_LAUNCH_TRIES = 3
 """Starts of one launch in a row that may fail for the machine's reasons before it is given up."""
 
 
+BUSY_SHARE = 0.15
+"""Share of the CPU that other programs may use before a progress line says so."""
+
+
 @dataclass
 class Outcome:
     """What became of a run: counts of verdicts of the counting attempts, and points without one."""
@@ -186,7 +190,8 @@ class Executor:
         self.progress.phase(name)
 
     def _load(self, live: Live, load: LoadProgress) -> None:
-        self.progress.load(load.done, load.total, live.watch.live().output_tps)
+        seen = live.watch.live()
+        self.progress.load(load.done, load.total, seen.counters.get("output_tokens"), seen.running)
 
     @staticmethod
     def outcome_of(run: Run, measured: int = 0, interrupted: bool = False) -> Outcome:
@@ -207,4 +212,6 @@ def headline(record: PointRecord) -> str:
     total, speed = values.get("total_tps_per_gpu"), values.get("interactivity_p50_tps")
     if total is None or speed is None:
         return ""
-    return f", {total:.0f} tokens/s, {speed:.1f} tokens/s/user"
+    foreign = record.client.get("foreign_cpu_share") or 0.0
+    busy = f", other programs used {foreign:.0%} of the CPU" if foreign > BUSY_SHARE else ""
+    return f", {total:.0f} tokens/s, {speed:.1f} tokens/s/user{busy}"

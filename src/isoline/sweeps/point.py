@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from isoline.load.supervise import LoadProgress, run_load
 from isoline.results.bundle import BundleWriter, utc_now, write_file, write_record
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
-from isoline.runners import owners
+from isoline.runners import foreign, owners
 from isoline.runners.launcher import PhaseFailedError, StoppedError
 from isoline.sweeps.context import Context, full_disk_line
 from isoline.sweeps.phases import Phases
@@ -183,6 +184,8 @@ class Attempt:
         spec = self._spec(folder / "aiperf")
         self.seen.spec = spec
         state = self.context.settings.state
+        session = self.live.server.pid
+        before = foreign.mark(session)
         with owners.owned(
             state,
             run_id=self.job.run_id,
@@ -202,6 +205,9 @@ class Attempt:
                 wrap=lambda argv: owners.wrap(state, owner, argv),
             )
         self.seen.outcome = outcome
+        self.seen.foreign_cpu_share = foreign.foreign_share(
+            before, foreign.mark(session), outcome.cpu_s, os.cpu_count() or 1
+        )
         if outcome.stop_reason == "load_timeout":
             self._add("load_timeout", f"not done after {self.scenario.deadlines.load_s:g} s")
         elif outcome.killed_from_outside:

@@ -31,6 +31,9 @@ def point_name(point: PlanPoint) -> str:
 class Estimator:
     """Time left: the plan's estimates, scaled by how long the points done so far really took."""
 
+    LEAST_SHARE = 0.1
+    """Of its estimate a running point has at least this share left: until it is done it is not over."""
+
     def __init__(self, estimates: dict[str, float]) -> None:
         self._left = dict(estimates)
         self._estimated = 0.0
@@ -41,10 +44,34 @@ class Estimator:
         self._estimated += self._left.pop(point_id, 0.0)
         self._took += took_s
 
-    def left_s(self, running_s: float = 0.0) -> float:
-        """Seconds left, ``running_s`` of the current point being over."""
+    def left_s(self, running: str | None = None, running_s: float = 0.0) -> float:
+        """Seconds left, ``running_s`` of the point ``running`` being over."""
         scale = self._took / self._estimated if self._estimated else 1.0
-        return max(0.0, scale * sum(self._left.values()) - running_s)
+        left = {point_id: scale * estimate for point_id, estimate in self._left.items()}
+        if running is not None and running in left:
+            whole = left[running]
+            left[running] = max(whole - running_s, self.LEAST_SHARE * whole)
+        return sum(left.values())
+
+
+class TokenRate:
+    """Output tokens/s since the load began, from the server's own counter.
+
+    Since it began and not over the last seconds: llama.cpp counts a request's tokens when it ends,
+    so a short span shows 0 and then a jump. The clock runs from when the server first had work.
+    """
+
+    def __init__(self) -> None:
+        self._base: tuple[float, float] | None = None
+
+    def tell(self, now: float, tokens: float | None, running: float | None) -> float | None:
+        """Note the counter at a time (seconds, one clock); the rate so far, None until there is one."""
+        if tokens is None:
+            return None
+        if self._base is None or (tokens == self._base[1] and not running):
+            self._base = (now, tokens)
+        began, before = self._base
+        return (tokens - before) / (now - began) if tokens > before and now > began else None
 
 
 class Progress:
@@ -64,6 +91,7 @@ class Progress:
         self._point: PlanPoint | None = None
         self._phase = ""
         self._point_began = time.monotonic()
+        self._rate = TokenRate()
         self._said = 0.0
 
     def __enter__(self) -> Progress:
@@ -84,6 +112,7 @@ class Progress:
         """The next point begins."""
         self.number += 1
         self._point, self._point_began = point, time.monotonic()
+        self._rate = TokenRate()
 
     def again(self) -> None:
         """The same point is tried again: it keeps its number."""
@@ -94,8 +123,9 @@ class Progress:
         self._phase = name
         self._show("", is_new=True)
 
-    def load(self, done: int, total: int, output_tps: float | None) -> None:
-        """How far the load is."""
+    def load(self, done: int, total: int, output_tokens: float | None, running: float | None = None) -> None:
+        """How far the load is: requests done, and the server's counters of tokens and of open requests."""
+        output_tps = self._rate.tell(time.monotonic(), output_tokens, running)
         rate = f", {output_tps:.0f} tokens/s" if output_tps is not None else ""
         self._show(f" {done}/{total} requests{rate}", is_new=False)
 
@@ -114,7 +144,8 @@ class Progress:
     def _show(self, detail: str, *, is_new: bool) -> None:
         now = time.monotonic()
         running = now - self._point_began if self._point else 0.0
-        left = duration(self.estimator.left_s(running))
+        point_id = self._point.point_id if self._point else None
+        left = duration(self.estimator.left_s(point_id, running))
         where = f"[{self.number}/{self.total}] {point_name(self._point)} " if self._point else ""
         text = f"{where}{self._phase}{detail}, about {left} left"
         if self._status is not None:

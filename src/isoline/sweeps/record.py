@@ -86,6 +86,7 @@ class Seen:
     export: ExportFacts = field(default_factory=ExportFacts)
     table: pa.Table | None = None
     version: str = ""
+    foreign_cpu_share: float | None = None  # of all cores, by programs that are not ours
 
     @property
     def requests(self) -> pa.Table:
@@ -138,6 +139,7 @@ def _client(job: Job, seen: Seen) -> dict[str, Any]:
     return {
         **client_record(seen.spec.profile, version, seen.spec, seen.outcome, seen.table),
         "client_warmup_s": client_warmup_s(seen.requests),
+        "foreign_cpu_share": seen.foreign_cpu_share,
     }
 
 

@@ -20,10 +20,8 @@ from isoline.sweeps.context import Stop
 from isoline.sweeps.execute import Outcome, pool_lock
 from isoline.sweeps.plan import Sources, assemble
 from isoline.sweeps.runs import named_run, read_point, runs_newest_first
-from isoline.sweeps.schema import Scenario, Selection, Sweep
+from isoline.sweeps.schema import REPRODUCE, Scenario, Selection, Sweep
 from isoline.sweeps.start import Prepared, execute, make_context
-
-SWEEP = "reproduce"
 
 COMPARED = (
     "total_tps_per_gpu",
@@ -62,8 +60,9 @@ def find_original(store: Path, point_id: str, run_id: str | None) -> Original:
     """
     runs = [named_run(store, run_id)] if run_id else runs_newest_first(store)
     for run in runs:
-        sealed = attempts(run.folder, point_id) if "/" not in point_id and point_id else []
-        if not sealed or (run.plan.sweep == SWEEP and run_id is None):
+        planned = {point.point_id for launch in run.plan.launches for point in launch.points}
+        sealed = attempts(run.folder, point_id) if point_id in planned else []
+        if not sealed or (run.plan.sweep == REPRODUCE and run_id is None):
             continue
         try:
             lock = LockRecord.model_validate_json((sealed[-1] / "lock.json").read_bytes())
@@ -127,7 +126,7 @@ def prepare(
         ) from None
     sweep = Sweep(
         schema_version=1,
-        name=SWEEP,
+        name=REPRODUCE,
         pool=pool.name,
         select=[Selection(recipes=[launch.recipe_id], scenario=scenario.name)],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
@@ -15,8 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from isoline import __version__
-from isoline.errors import InputError
+from isoline.errors import IncompleteError, InputError
 from isoline.results.bundle import (
+    MANIFEST,
     WORK,
     BundleWriter,
     attempts,
@@ -27,10 +29,10 @@ from isoline.results.bundle import (
     write_file,
     write_record,
 )
-from isoline.results.identity import RUN_ID, launch_id, new_run_id
+from isoline.results.identity import RUN_ID, new_run_id
 from isoline.results.reasons import Verdict
 from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote
-from isoline.sweeps.due import Elsewhere, is_due
+from isoline.sweeps.due import Elsewhere, OtherRun, is_due
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,18 @@ def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
 
 
 def read_point(folder: Path) -> PointRecord:
-    """point.json of a sealed attempt."""
-    return PointRecord.model_validate_json((folder / "point.json").read_bytes())
+    """point.json of a sealed attempt.
+
+    :raises IncompleteError: when it is gone or not of our form.
+    """
+    path = folder / "point.json"
+    try:
+        return PointRecord.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise IncompleteError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except ValidationError as error:
+        what = str(error).splitlines()[0]
+        raise IncompleteError(what, where=str(path), remedy="look with `isoline results verify`") from None
 
 
 def records(run: Run) -> dict[str, list[PointRecord]]:
@@ -148,42 +160,45 @@ def is_finished(run: Run) -> bool:
     return not any(is_due(items) for items in verdicts(run).values())
 
 
-def measured_elsewhere(store: Path, plan: Plan, max_age_h: float | None) -> dict[str, Elsewhere]:
-    """For each point of the plan: its newest counting attempt in any run that is young enough."""
-    wanted = {point.point_id for launch in plan.launches for point in launch.points}
-    found: dict[str, Elsewhere] = {}
-    now = datetime.now(UTC)
+def measured_elsewhere(
+    store: Path, plan: Plan, max_age_h: float | None, now: datetime | None = None
+) -> list[OtherRun]:
+    """Each run that is young enough, newest first, with its counting attempts at points of the plan.
+
+    An attempt that cannot be read counts as none: it is measured again.
+    """
+    wanted = sorted({point.point_id for launch in plan.launches for point in launch.points})
+    others: list[OtherRun] = []
+    moment = now or datetime.now(UTC)
     for run in runs_newest_first(store):
-        if max_age_h is not None and (now - started(run.run_id)).total_seconds() / 3600 > max_age_h:
+        if max_age_h is not None and (moment - started(run.run_id)).total_seconds() / 3600 > max_age_h:
             continue
-        for point_id in wanted - found.keys():
+        found = {}
+        for point_id in wanted:
             sealed = attempts(run.folder, point_id)
-            if not sealed:
-                continue
-            last = read_point(sealed[-1])
-            found[point_id] = Elsewhere(
-                run_id=run.run_id,
-                attempt=last.attempt,
-                verdict=last.verdict,
-                accuracy=frozenset(item.task for item in last.accuracy),
-            )
-    return found
+            with contextlib.suppress(IncompleteError):
+                if sealed:
+                    last = read_point(sealed[-1])
+                    tasks = frozenset(item.task for item in last.accuracy)
+                    found[point_id] = Elsewhere(last.attempt, last.verdict, tasks)
+        if found:
+            others.append((run.run_id, found))
+    return others
 
 
 def next_launch_number(run: Run, launch: PlanLaunch) -> int:
     """The number of the next start of a launch: above every start that left a trace."""
-    prefix = launch.launch_digest[:10] + "-"
-    numbers = [0]
+    names = [item.launch_id for items in records(run).values() for item in items]
     folder = run.folder / "_launch"
     if folder.is_dir():
-        numbers += [
-            int(path.name.removeprefix(prefix)) for path in folder.iterdir() if path.name.startswith(prefix)
-        ]
-    for items in records(run).values():
-        numbers += [
-            int(item.launch_id.removeprefix(prefix)) for item in items if item.launch_id.startswith(prefix)
-        ]
-    return max(numbers) + 1
+        names += [path.name for path in folder.iterdir()]
+    return max([0, *(number for name in names if (number := _number_of(launch, name)))]) + 1
+
+
+def _number_of(launch: PlanLaunch, name: str) -> int:
+    """The number in a launch id of that launch; 0 where the name is no such id."""
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == launch.launch_digest[:10] and number.isdecimal() else 0
 
 
 def clear_wreckage(run: Run) -> list[str]:
@@ -204,30 +219,30 @@ def clear_wreckage(run: Run) -> list[str]:
         kind, _, rest = folder.name.partition("~")
         name = rest.rsplit(".", 1)[0]
         launch = launches.get(name.rpartition("-")[0])
-        if kind == "_launch" and launch is not None and not (run.folder / "_launch" / name).exists():
+        is_start = kind == "_launch" and launch is not None and _number_of(launch, name) > 0
+        if is_start and launch is not None and not (run.folder / "_launch" / name).exists():
             _seal_cut_off(run, launch, name, folder)
             done.append(f"launch {name}: sealed as cut off")
         else:
+            shutil.rmtree(folder, ignore_errors=True)
             done.append(f"{folder.name}: dropped, it was not sealed")
-        shutil.rmtree(folder, ignore_errors=True)
     return done
 
 
 def _seal_cut_off(run: Run, launch: PlanLaunch, name: str, folder: Path) -> None:
-    number = int(name.rpartition("-")[2])
-    writer = BundleWriter(run.folder, "launch", f"_launch/{name}", name)
-    for path in folder.iterdir():
-        if path.is_file() and not path.is_symlink() and not path.name.endswith(".part"):
-            shutil.copy2(path, writer.path / path.name)
-    began = datetime.fromtimestamp(folder.stat().st_mtime, UTC).isoformat(timespec="milliseconds")
-    write_record(
-        writer.path / "launch.json",
-        LaunchRecord(
+    """Seal a start's own folder where it is, so that a crash in here loses nothing either."""
+    began = datetime.fromtimestamp(min(path.stat().st_mtime for path in [folder, *folder.iterdir()]), UTC)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        is_plain = not path.is_symlink() and (path.is_file() or path.is_dir())
+        if not is_plain or path.name == MANIFEST or path.name.endswith(".part"):
+            path.unlink()
+    if not (folder / "launch.json").exists():
+        record = LaunchRecord(
             run_id=run.run_id,
-            launch_id=launch_id(launch.launch_digest, number),
+            launch_id=name,
             launch_digest=launch.launch_digest,
             recipe_id=launch.recipe_id,
-            started_at=began.replace("+00:00", "Z"),
+            started_at=began.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             ended_at=utc_now(),
             verdict=Verdict.CANCELLED,
             reasons=[ReasonNote(code="interrupted", detail="Isoline itself was ended during this launch")],
@@ -235,6 +250,6 @@ def _seal_cut_off(run: Run, launch: PlanLaunch, name: str, folder: Path) -> None
             exit_code=None,
             signal=None,
             points=[],
-        ),
-    )
-    writer.seal()
+        )
+        write_record(folder / "launch.json", record)
+    BundleWriter.adopt(run.folder, "launch", f"_launch/{name}", name, folder).seal()
