@@ -1,0 +1,67 @@
+"""How much of the machine's CPU other programs used during a measurement.
+
+On a SKU ``cpu`` the accelerator is shared with whatever else runs: a busy neighbour makes a number
+that nobody can reproduce. It is recorded with each attempt and said aloud; the reader decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from isoline.runners import proc
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that the machine has worked since boot, over all cores."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+
+
+def session_cpu_s(session: int) -> float:
+    """CPU seconds of the living processes of a session."""
+    total = 0.0
+    for item in proc.all_procs():
+        if item.sid == session and item.state not in "ZX":
+            with contextlib.suppress(psutil.Error):
+                used = psutil.Process(item.pid).cpu_times()
+                total += used.user + used.system
+    return total
+
+
+def own_cpu_s() -> float:
+    """CPU seconds of this process."""
+    times = os.times()
+    return times.user + times.system
+
+
+@dataclass(frozen=True)
+class CpuMark:
+    """A moment: what the machine, the server and we had used until then."""
+
+    at_s: float
+    machine_s: float
+    server_s: float
+    own_s: float
+
+
+def mark(server_session: int) -> CpuMark:
+    """The moment now."""
+    return CpuMark(time.monotonic(), machine_cpu_s(), session_cpu_s(server_session), own_cpu_s())
+
+
+def foreign_share(before: CpuMark, after: CpuMark, client_s: float, cores: int) -> float | None:
+    """Share of all cores that other programs used between two marks, 0 to 1; None for no time.
+
+    :param client_s: CPU seconds of the load generator between the marks.
+    """
+    wall = after.at_s - before.at_s
+    if wall <= 0 or cores < 1:
+        return None
+    ours = (after.server_s - before.server_s) + (after.own_s - before.own_s) + client_s
+    foreign = (after.machine_s - before.machine_s) - ours
+    return round(min(1.0, max(0.0, foreign / (wall * cores))), 3)

@@ -1,0 +1,38 @@
+import os
+import subprocess
+import sys
+import time
+
+from isoline.runners.foreign import CpuMark, foreign_share, mark
+
+
+def test_what_is_not_ours_is_foreign() -> None:
+    """Machine time minus server, client and own time, over all cores."""
+    before = CpuMark(at_s=0.0, machine_s=100.0, server_s=10.0, own_s=1.0)
+    after = CpuMark(at_s=10.0, machine_s=118.0, server_s=18.0, own_s=2.0)
+    assert foreign_share(before, after, client_s=4.0, cores=2) == 0.25
+
+
+def test_no_time_has_no_share() -> None:
+    """Two marks at one moment give null, not 0."""
+    moment = CpuMark(1.0, 1.0, 1.0, 1.0)
+    assert foreign_share(moment, moment, 0.0, 2) is None
+
+
+def test_rounding_never_gives_less_than_nothing() -> None:
+    """Clocks of different grain can make a small negative rest: it is shown as 0."""
+    before = CpuMark(0.0, 10.0, 0.0, 0.0)
+    after = CpuMark(10.0, 11.0, 1.1, 0.0)
+    assert foreign_share(before, after, 0.0, 2) == 0.0
+
+
+def test_a_busy_neighbour_is_seen() -> None:
+    """A program that spins on one core for a second shows up as foreign."""
+    spin = "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass"
+    before = mark(server_session=0)
+    neighbour = subprocess.Popen([sys.executable, "-c", spin], start_new_session=True)
+    time.sleep(1.0)
+    share = foreign_share(before, mark(server_session=0), 0.0, os.cpu_count() or 1)
+    neighbour.wait()
+    assert share is not None
+    assert share > 0.3 / (os.cpu_count() or 1)
