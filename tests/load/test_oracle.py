@@ -126,7 +126,7 @@ def _differences(ran: Ran) -> list[str]:
 
 
 def test_measured_is_what_the_server_did(load: Callable[..., Ran]) -> None:
-    """At 1, 8 and 32 in flight the numbers are the server's own; at most one point may be off, and says so."""
+    """At 1, 8 and 32 in flight the numbers are the server's own; a point that is off says so, alone."""
     outside = 0
     for concurrency, requests in ((1, 10), (8, 40), (32, 96)):
         ran = load(concurrency, requests, 32, warmup=2, ttft_s=0.4, itl_s=0.02)

@@ -67,6 +67,7 @@ def client_facts(spec: LoadSpec, outcome: LoadOutcome) -> ClientFacts:
         tick_hz=spec.tick_hz,
         busy_share=outcome.busy_share,
         max_busy_share=spec.profile.max_busy_share,
+        max_send_delay_ms=spec.profile.max_send_delay_ms,
     )
 
 

@@ -31,6 +31,8 @@ class ClientProfile:
         also a cap, and it comes near one at a third.
     :param max_busy_share: CPU share of one core above which a process of the client counts as
         saturated. The timing manager spins by design where the profile has no tick.
+    :param max_send_delay_ms: send delay (p90) that is always allowed; above it 2 % of ttft count.
+        Where the engine shares the client's cores, a wake-up alone takes some milliseconds.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ClientProfile:
     min_tick_hz: float = 50.0
     completions_factor: float = 5.0
     max_busy_share: float = 0.85
+    max_send_delay_ms: float = 5.0
 
     def tick_hz(self, concurrency: int, expected_completions_per_s: float | None = None) -> float | None:
         """The tick rate for a point, in Hz; None where the profile has none.
@@ -70,7 +73,7 @@ class ClientProfile:
 PROFILES: dict[str, ClientProfile] = {
     profile.name: profile
     for profile in (
-        ClientProfile("shared-cpu", connection_reuse="never", is_ticked=True),
+        ClientProfile("shared-cpu", connection_reuse="never", is_ticked=True, max_send_delay_ms=10.0),
         ClientProfile("gpu-host", connection_reuse="pooled", is_ticked=False),
     )
 }

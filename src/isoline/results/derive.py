@@ -36,7 +36,7 @@ class Derived:
 
     :param rows: every metric of the registry for the full window, and for the steady one where
         it is usable.
-    :param spans: ``full`` and ``steady``; None where there is none.
+    :param windows: ``full`` and ``steady``; None where there is none.
     :param counts: measured requests.
     :param steady_usable: whether the steady window has enough completions and length.
     :param steady_note: why it is not, or "".
@@ -97,15 +97,21 @@ def _seconds(table: pa.Table, name: str, origin: int) -> Floats:
 
 def _lists(table: pa.Table, name: str, origin: int | None) -> list[Floats | None]:
     """A list column as arrays; None for a null list or one with a null in it."""
-    found: list[Floats | None] = []
-    for value in table.column(name).to_pylist():
-        if value is None or any(item is None for item in value):
-            found.append(None)
-        elif origin is None:
-            found.append(np.asarray(value, dtype=np.float64))
-        else:
-            found.append((np.asarray(value, dtype=np.int64) - origin) / NS)
-    return found
+    column = pa.concat_arrays(table.column(name).chunks) if table.num_rows else None
+    if column is None:
+        return []
+    offsets = np.asarray(column.offsets.to_numpy(zero_copy_only=False))
+    is_null = np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+    values = column.values
+    missing = np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+    whole = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    # Subtract as integers: epoch nanoseconds do not fit in a float64 exactly.
+    flat = whole.astype(np.float64) if origin is None else (whole - origin) / NS
+    missing_before = np.concatenate([[0], np.cumsum(missing)])
+    return [
+        None if null or missing_before[stop] > missing_before[start] else flat[start:stop]
+        for start, stop, null in zip(offsets[:-1], offsets[1:], is_null, strict=True)
+    ]
 
 
 def measured(table: pa.Table) -> Requests:

@@ -24,7 +24,6 @@ HARD_MAX_FAILED_SHARE = 0.05
 TOKEN_TOLERANCE = 0.02
 CACHE_TOLERANCE = 0.02
 """Share of cached input tokens that a scenario which forbids hits lets pass."""
-MIN_SEND_DELAY_MS = 5.0
 SEND_DELAY_SHARE = 0.02
 RATE_CAP_SHARE = 1 / 3
 MIN_LOADED_SHARE = 0.5
@@ -91,11 +90,13 @@ class ClientFacts:
     :param tick_hz: the tick rate; None = native closed loop, whose timing manager spins by design.
     :param busy_share: process role to its highest CPU share of one core under load.
     :param max_busy_share: the profile's limit on it.
+    :param max_send_delay_ms: send delay (p90) that is allowed however short ttft is.
     """
 
     tick_hz: float | None = None
     busy_share: Mapping[str, float] = field(default_factory=dict)
     max_busy_share: float = 0.85
+    max_send_delay_ms: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -373,7 +374,7 @@ def _client(client: ClientFacts, table: pa.Table, requests: Requests) -> list[Re
     ttft = (requests.first - requests.intended)[ok] * 1e3
     ttft = ttft[~np.isnan(ttft)]
     if delays.size and ttft.size:
-        limit = max(MIN_SEND_DELAY_MS, SEND_DELAY_SHARE * float(np.median(ttft)))
+        limit = max(client.max_send_delay_ms, SEND_DELAY_SHARE * float(np.median(ttft)))
         p90 = float(np.percentile(delays, 90))
         if p90 > limit:
             evidence.append(f"requests were sent {p90:.1f} ms late (p90), {limit:.1f} ms allowed")

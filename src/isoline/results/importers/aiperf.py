@@ -131,7 +131,7 @@ def _common(metadata: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("no send time")
     return {
         "request_id": metadata["x_request_id"],
-        "lane": metadata.get("session_num"),
+        "lane": None,  # AIPerf does not tell; its session_num counts requests
         "session": None,  # named when all rows are known
         "turn": metadata.get("turn_index") or 0,
         "depth": metadata.get("agent_depth"),
