@@ -113,3 +113,30 @@ def test_an_empty_warehouse_answers_with_no_curves(warehouse_path: Path, look: L
     client = create_app(Source(warehouse_path, 10.0), look, internal=True).server.test_client()
     assert client.get("/api/points.json").get_json()["curves"] == []
     assert client.get("/api/points.csv").status_code == 200
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1:8050", True), ("evil.example:8050", False)])
+def test_another_name_for_this_address_sees_no_machine(
+    host: str, shown: bool, client: FlaskClient, source: Source
+) -> None:
+    """A page asked for under a foreign name (DNS rebinding) leaves the fingerprint out."""
+    row = source.board().points.iloc[0]
+    (callback,) = [one for one in client.get("/_dash-dependencies").get_json() if "panel" in one["output"]
+                   and "grid" in one["output"]]  # fmt: skip
+    inputs = [{**one, "value": None} for one in callback["inputs"]]
+    inputs[0]["value"] = f"?point={row['point_id']}"
+    outputs = [
+        {"id": part.rpartition(".")[0], "property": part.rpartition(".")[2]}
+        for part in callback["output"].strip(".").split("...")
+    ]
+    body = {
+        "output": callback["output"],
+        "outputs": outputs,
+        "inputs": inputs,
+        "state": [{**one, "value": None} for one in callback["state"]],
+        "changedPropIds": [],
+    }
+    answer = client.post("/_dash-update-component", json=body, headers={"Host": host})
+    assert answer.status_code == 200
+    assert "isoline reproduce" in answer.text
+    assert ("node-of-the-test" in answer.text) is shown

@@ -7,6 +7,7 @@ import pytest
 
 from isoline.cli.main import run
 from isoline.dashboard import serve
+from isoline.dashboard.security import host_name, is_loopback
 from isoline.errors import InputError
 from isoline.settings import Settings
 
@@ -51,7 +52,7 @@ def test_the_page_is_served(settings: Settings, serving: Callable[[Settings], st
 )
 def test_only_loopback_counts_as_this_machine(host: str, internal: bool) -> None:
     """Anything that others may reach is not internal."""
-    assert serve.is_loopback(host) is internal
+    assert is_loopback(host) is internal
 
 
 def test_the_printed_address_can_be_opened() -> None:
@@ -69,3 +70,29 @@ def test_without_a_screen_no_browser_is_tried(monkeypatch: pytest.MonkeyPatch) -
     said: list[str] = []
     serve._open("http://127.0.0.1:1/", said.append)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [("127.0.0.1:8050", "127.0.0.1"), ("[::1]:8050", "::1"), ("evil.example", "evil.example")],
+)
+def test_the_host_is_read_without_its_port(header: str, name: str) -> None:
+    """The name that a browser used is compared, whatever the port."""
+    assert host_name(header) == name
+
+
+def test_public_hides_the_machine_on_loopback_too(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a proxy the page listens on loopback and still leaves out details of machines."""
+    shown: list[bool] = []
+    real = serve.create_app
+
+    def create(*parts: object, internal: bool) -> object:
+        shown.append(internal)
+        return real(*parts, internal=internal)
+
+    monkeypatch.setattr(serve, "create_app", create)
+    for public in (False, True):
+        serve.bind(settings, "127.0.0.1", 0, public=public).close()
+    assert shown == [True, False]

@@ -16,6 +16,10 @@ def serve(
         str, typer.Option(help="Address to listen on; others than loopback show it to the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8050,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="Others see it (a proxy is in front): leave out details of machines."),
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open a browser where there is one.")] = False,
 ) -> None:
     """Serve the dashboard until Ctrl-C. It only reads, and shows each ingest without a restart."""
@@ -25,4 +29,4 @@ def serve(
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    serve_dashboard(load_settings(), host, port, open_browser=open_browser, say=say)
+    serve_dashboard(load_settings(), host, port, public=public, open_browser=open_browser, say=say)

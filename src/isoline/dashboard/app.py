@@ -10,6 +10,7 @@ from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update, set_props
 from dash.exceptions import PreventUpdate
+from flask import request
 
 from isoline.dashboard import parts
 from isoline.dashboard.api import add_api
@@ -20,7 +21,7 @@ from isoline.dashboard.data import Source
 from isoline.dashboard.figure import build_figure
 from isoline.dashboard.layout import TITLE, page
 from isoline.dashboard.panel import missing_panel, point_panel
-from isoline.dashboard.security import add_security_headers
+from isoline.dashboard.security import add_security_headers, host_name, is_loopback
 from isoline.dashboard.state import to_query
 from isoline.dashboard.table import column_definitions, table_rows
 from isoline.dashboard.view import View
@@ -214,4 +215,6 @@ def _panel(server: Server, view: View) -> dict[str, Any]:
         for member in others
         if member != point
     ]
-    return {"panel": point_panel(detail, siblings, internal=server.internal), "panel.hidden": False}
+    # A page on another name that points to this address (DNS rebinding) is not this machine's own.
+    internal = server.internal and is_loopback(host_name(request.host))
+    return {"panel": point_panel(detail, siblings, internal=internal), "panel.hidden": False}

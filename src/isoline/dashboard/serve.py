@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 import sys
@@ -17,20 +16,11 @@ from waitress.server import create_server
 from isoline.dashboard.app import create_app
 from isoline.dashboard.config import load_look
 from isoline.dashboard.data import Source
+from isoline.dashboard.security import is_loopback
 from isoline.errors import InfraError, InputError
 from isoline.settings import Settings
 
 THREADS = 8
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def page_url(host: str, port: int) -> str:
@@ -39,9 +29,10 @@ def page_url(host: str, port: int) -> str:
     return f"http://{shown}:{port}/"
 
 
-def bind(settings: Settings, host: str, port: int) -> Any:
+def bind(settings: Settings, host: str, port: int, *, public: bool = False) -> Any:
     """A server that listens already; its ``run()`` serves until it is closed.
 
+    :param public: whether others see the page though it listens on loopback (behind a proxy).
     :raises InfraError: when the port is taken or the address is not ours.
     :raises InputError: when the palette or the presets are wrong, or the port is none.
     """
@@ -52,7 +43,7 @@ def bind(settings: Settings, host: str, port: int) -> Any:
     # Bound here and not by waitress, which leaves open what it could not bind.
     listener = _listener(host, port)
     try:
-        app = create_app(source, look, internal=is_loopback(host))
+        app = create_app(source, look, internal=is_loopback(host) and not public)
         return create_server(
             app.server, sockets=[listener], threads=THREADS, ident=None, clear_untrusted_proxy_headers=True
         )
@@ -88,13 +79,19 @@ def _cannot_bind(error: OSError, host: str, port: int) -> InfraError:
 
 
 def serve(
-    settings: Settings, host: str, port: int, *, open_browser: bool, say: Callable[[str], None]
+    settings: Settings,
+    host: str,
+    port: int,
+    *,
+    public: bool,
+    open_browser: bool,
+    say: Callable[[str], None],
 ) -> None:
     """Serve until interrupted. ``say`` gets one line when the page can be reached.
 
     :raises InfraError: as :func:`bind`.
     """
-    server = bind(settings, host, port)
+    server = bind(settings, host, port, public=public)
     url = page_url(host, int(server.effective_port))
     say(f"the dashboard is at {url} (Ctrl-C ends it)")
     if open_browser:

@@ -63,8 +63,8 @@ def column_definitions(view: View) -> list[dict[str, Any]]:
 
     several = len(view.curves) > 1
     return [
-        column("concurrency", "Concurrency", 112, type="rightAligned", pinned="left"),
-        numeric("y", metric_title(view.y.name), 165),
+        column("concurrency", "Concurrency", 128, type="rightAligned", pinned="left"),
+        numeric("y", metric_title(view.y.name), 175),
         numeric("x", metric_title(view.x.name), 150),
         *([column("curve", "Curve", 190)] if several else []),
         *(
@@ -76,7 +76,7 @@ def column_definitions(view: View) -> list[dict[str, Any]]:
         column("verdict", "Verdict", 105),
         column("official", "Official", 90),
         column("accuracy", "Accuracy", 110),
-        column("n", "Repetitions", 105),
+        column("n", "Repetitions", 120),
         column("interval", f"Interval of {metric_title(view.y.name)}", 190),
         column("why", "Reasons and marks", 210),
         column("topology", "Topology", 110),
