@@ -228,6 +228,16 @@ def test_steady_window_needs_completions_and_half_of_the_time(tables: ModuleType
         assert bool(derived.steady_note) != usable
 
 
+def test_a_short_steady_window_is_not_used(tables: ModuleType) -> None:
+    """Enough completions in a burst do not make a window that is under half of the whole."""
+    rows = tables.closed_loop(1, 80)
+    late = rows[-1]["end_ns"] / 1e6 - tables.EPOCH_NS / 1e6 + 20_000
+    rows.append(tables.request(late, [late + 100, late + 200], [1, 1]))
+    derived = derive(tables.table(rows), gpus=1, concurrency=1)
+    assert derived.windows["steady"] is not None and derived.windows["steady"].completions == 80
+    assert not derived.steady_usable and "less than half" in derived.steady_note
+
+
 def test_steady_throughput_is_that_of_the_full_load(tables: ModuleType) -> None:
     """Ramps lower the full window's throughput; the steady one gives the closed loop's own rate."""
     concurrency, tokens = 8, 11

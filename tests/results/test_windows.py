@@ -60,8 +60,8 @@ def test_many_bridged_drops_do_not_make_a_window_steady() -> None:
     assert found is not None and found.length == pytest.approx(0.05)
 
 
-def test_ninety_percent_of_seventy_is_sixty_three() -> None:
-    """The threshold does not fall victim to 0.9 * 70 being a little more than 63 in floating point."""
+def test_exactly_ninety_percent_is_enough() -> None:
+    """63 of 70 in flight are steady, 62 are not."""
     start = np.zeros(63)
     end = np.ones(63)
     assert windows.steady_window(start, end, 70, 0.0) == Span(0.0, 1.0)

@@ -71,8 +71,7 @@ def mean_in_flight(start: Floats, end: Floats, span: Span) -> float:
 def loaded_spans(start: Floats, end: Floats, asked: int, bridge_s: float) -> list[Span]:
     """The spans in which at least 90 % of ``asked`` are in flight, drops up to ``bridge_s`` bridged."""
     times, counts = in_flight(start, end)
-    # Rounding: 0.9 * 10 is 9.0 exactly, but 0.9 * 70 is 63.00000000000001.
-    enough = counts >= asked * STEADY_SHARE - 1e-9
+    enough = counts >= asked * STEADY_SHARE
     spans: list[Span] = []
     for index in np.flatnonzero(enough[:-1]):
         here = Span(float(times[index]), float(times[index + 1]))
