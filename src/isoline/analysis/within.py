@@ -11,7 +11,7 @@ import pyarrow as pa
 from isoline.analysis.frontier import Floats
 from isoline.analysis.intervals import Interval, cut_waves, percentile, rate, within_run
 from isoline.results import windows
-from isoline.results.derive import Requests, lanes, measured
+from isoline.results.measured import Requests, lanes, measured
 from isoline.results.metrics import METRICS, Metric
 
 Read = Callable[[str], pa.Table | None]

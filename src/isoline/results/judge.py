@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from isoline.results import windows
-from isoline.results.derive import Bools, Requests, lanes, measured
+from isoline.results.measured import Bools, Requests, lanes, measured
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import ReasonNote
 from isoline.results.windows import Floats
