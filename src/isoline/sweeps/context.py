@@ -100,6 +100,15 @@ def full_disk_line(log: Path) -> str | None:
     return next((words for words in FULL_WORDS if words in text), None)
 
 
+def disk_full(detail: str, where: Path) -> InfraError:
+    """The one line for a full disk. Nothing of it counts as an attempt: the same command goes on later."""
+    return InfraError(
+        f"disk_full: {detail}; nothing half is sealed",
+        where=str(where),
+        remedy="free space and run the same command again: it goes on where it was",
+    )
+
+
 @contextmanager
 def full_disk_is_clear(store: Path) -> Iterator[None]:
     """Turn a full disk into one clear line.
@@ -110,9 +119,5 @@ def full_disk_is_clear(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if is_full(error):
-            raise InfraError(
-                f"disk_full: {error.strerror} while a bundle was written; nothing half is sealed",
-                where=str(store),
-                remedy="free space and run the same command again: it goes on where it was",
-            ) from error
+            raise disk_full(f"{error.strerror} while a bundle was written", store) from error
         raise

@@ -15,7 +15,7 @@ from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
 from isoline.runners import owners
 from isoline.runners.launcher import Launcher, StoppedError
-from isoline.sweeps.context import Context, full_disk_is_clear
+from isoline.sweeps.context import Context, disk_full, full_disk_is_clear
 from isoline.sweeps.due import due_points
 from isoline.sweeps.journal import JOURNAL, Journal
 from isoline.sweeps.launch import LaunchFailedError, LaunchRun, is_infra, needs_new_server
@@ -144,6 +144,9 @@ class Executor:
                 if error.log_tail:
                     self.progress.say("  " + "\n  ".join(error.log_tail.splitlines()[-5:]))
                 self.journal.write("launch_failed", launch_id=start.name, why=str(error))
+                for note in error.reasons:
+                    if note.code == "disk_full":  # a second try finds the same disk
+                        raise disk_full(note.detail, self.context.settings.store) from error
                 if not is_infra(error.reasons) or failed_in_a_row >= MAX_LAUNCH_TRIES:
                     return
 
@@ -170,12 +173,6 @@ class Executor:
         )
         self.progress.end(record, headline(record))
         codes = [note.code for note in record.reasons]
-        if "disk_full" in codes:
-            raise InfraError(
-                "disk_full: the load generator could not write its export",
-                where=str(self.context.settings.store),
-                remedy="free space and run the same command again: it goes on where it was",
-            )
         if any(item.point_id == point.point_id for item in self._due(live.launch)):
             self.progress.again()
         return not needs_new_server(codes) and self.context.stop.why() is None

@@ -5,6 +5,7 @@ It lies beside the bundles, is no evidence, and a run without one is still whole
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import statistics
@@ -28,9 +29,9 @@ class Journal:
         self._path = path
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append one event."""
+        """Append one event. A disk that is full stops the run elsewhere, never by way of its journal."""
         line = json.dumps({"at": utc_now(), "mono_s": round(time.monotonic(), 3), "event": event, **fields})
-        with self._path.open("a", encoding="utf-8") as file:
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 

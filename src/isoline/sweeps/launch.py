@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from isoline.catalog.facts import WeightFile, load_catalog
+from isoline.errors import InfraError
 from isoline.recipes.schema import Recipe
 from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_file, write_record
 from isoline.results.identity import launch_id
@@ -187,6 +189,10 @@ class LaunchRun:
         try:
             self._stop_and_seal()
         except BaseException:
+            # Whatever stood in the way (a full disk, a closed terminal): no server stays behind.
+            if self._server is not None:
+                with contextlib.suppress(InfraError):
+                    self.launcher.stop(self._server)
             self.writer.discard()
             if not keep_error:
                 raise

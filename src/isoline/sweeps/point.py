@@ -25,7 +25,7 @@ from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
 from isoline.runners import foreign, owners
 from isoline.runners.launcher import PhaseFailedError, StoppedError
-from isoline.sweeps.context import Context, full_disk_line
+from isoline.sweeps.context import Context, disk_full, full_disk_line
 from isoline.sweeps.phases import Phases
 from isoline.sweeps.record import Job, Live, Seen, build_lock, build_record, write_evidence
 from isoline.sweeps.warmup import OUTPUT_TOKENS, judge_warmup, warmup_prompts
@@ -84,7 +84,7 @@ class Attempt:
     def measure(self) -> PointRecord:
         """Go through all phases and seal. Whatever happens to server or client becomes a verdict.
 
-        :raises OSError: when the store cannot be written (nothing half is sealed then).
+        :raises OSError, InfraError: when the store cannot be written (nothing half is sealed then).
         """
         self.live.watch.take_paused()
         place = f"{self.point.point_id}/{self.job.number}"
@@ -213,7 +213,8 @@ class Attempt:
         elif outcome.killed_from_outside:
             self._add("client_died", f"ended by signal {outcome.signal}")
         if full := full_disk_line(folder / "aiperf.log"):
-            self._add("disk_full", f"the load generator could not write: {full}")
+            # No attempt: what it would say is about the disk, and each one uses up a try.
+            raise disk_full(f"the load generator could not write: {full}", self.context.settings.store)
         export, self.seen.export = collect(spec, outcome, self.live.tokenizer.tokenizer_json)
         if export is not None:
             self.seen.table, self.seen.version = export.requests, export.version
