@@ -128,6 +128,21 @@ def _joined(items: list[Any]) -> Any:
     return {**items[0], "msg": f"input should be a valid {', '.join(kinds[:-1])} or {kinds[-1]}"}
 
 
+def _misspelt(unions: dict[Loc, list[tuple[Loc, Any]]]) -> set[Loc]:
+    """Missing keys whose value is there under a name that is nearly right: that is one mistake, not two."""
+    every = [row for rows in unions.values() for row in rows]
+    found: set[Loc] = set()
+    for place, item in every:
+        if item["type"] == "extra_forbidden":
+            missing = {
+                str(other[-1]): other
+                for other, beside in every
+                if beside["type"] == "missing" and other[:-1] == place[:-1]
+            }
+            found |= {missing[name] for name in difflib.get_close_matches(str(place[-1]), missing, n=1)}
+    return found
+
+
 def problems_of(
     error: ValidationError, tree: Any, where: str, model: type[BaseModel]
 ) -> list[tuple[str, str]]:
@@ -136,13 +151,14 @@ def problems_of(
     for item in error.errors(include_url=False):
         root, place = _branch(tree, item)
         unions.setdefault(root, []).append((place, item))
+    misspelt = _misspelt(unions)
     problems: list[tuple[int, str]] = []
     for root, found in unions.items():
         # Of the branches of a union the one that came farthest is what the writer meant.
         deepest = max(len(place) for place, _ in found) if any(p != root for p, _ in found) else len(root)
         by_place: dict[Loc, list[Any]] = {}
         for place, item in found:
-            if len(place) == deepest:
+            if len(place) == deepest and place not in misspelt:
                 by_place.setdefault(place, []).append(item)
         for place, items in by_place.items():
             item = _joined(items) if items[0]["type"] != "value_error" else items[0]

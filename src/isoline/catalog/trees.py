@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ MAX_BYTES = 1 << 20
 """A document that people write by hand is far below this; above it is a mistake or an attack."""
 
 MAX_DEPTH = 40
+_LONG_NUMBER = re.compile(r"^[-+]?[0-9_]{19,}$")
 
 Loc = Sequence[int | str]
 """Keys and list positions from the top of a document to a value."""
@@ -109,6 +111,8 @@ def _refuse_tricks(text: str, where: str) -> None:
             raise DocumentError([(at, "tags (!) are not used here: write the plain value")])
         if isinstance(event, ScalarEvent) and event.value == "<<":
             raise DocumentError([(at, "merge keys (<<) are not used here: write the value out")])
+        if isinstance(event, ScalarEvent) and _LONG_NUMBER.match(event.value) and not event.style:
+            raise DocumentError([(at, "a number this large is not a value here")])
         if isinstance(event, CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:

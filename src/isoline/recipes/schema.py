@@ -104,6 +104,8 @@ class Server(Document):
                 raise ValueAtError(
                     f"argument {name!r}: lower-case words with dashes, without dashes in front", name
                 )
+            if item == []:
+                raise ValueAtError(f"argument {name!r} is an empty list: leave it out", name)
             if item is False:
                 raise ValueAtError(
                     f"argument {name!r} is false: leave it out, or name the flag that turns it off", name
