@@ -7,6 +7,7 @@ from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
+from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
 from isoline.results.records import Plan
 from isoline.runners.envs import ensure_aiperf
@@ -112,6 +113,10 @@ def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
     have = verdicts(prepared.run) if prepared.run else {}
     open_ids = {point.point_id for launch in plan.launches for point in due_points(launch, have)}
     estimates = {point_id: estimate for point_id, estimate in estimates.items() if point_id in open_ids}
+    check_limits(
+        machine_limits(),
+        max((point.concurrency for launch in plan.launches for point in launch.points), default=1),
+    )
     with full_disk_is_clear(settings.store):
         run = prepared.run or new_run(settings.store, plan, _seen(context, settings.project))
     with Progress(due, estimates) as progress, context.stop.on_signals():
