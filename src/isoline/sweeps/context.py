@@ -27,8 +27,12 @@ class Client:
     version: str
 
 
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a run to end: Ctrl-C, an orderly shutdown, a terminal that was closed."""
+
+
 class Stop:
-    """Tells every wait of a run to end. Set by Ctrl-C or SIGTERM; a second one ends at once."""
+    """Tells every wait of a run to end. Set by one of :data:`ASKING`; a second one ends at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -43,7 +47,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """While the block runs, SIGINT and SIGTERM ask for the end; the second one insists."""
+        """While the block runs SIGINT, SIGTERM and SIGHUP ask for the end; the second one insists."""
 
         def handle(number: int, frame: FrameType | None) -> None:
             if self._event.is_set():
@@ -53,7 +57,9 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        # `nohup` ignores SIGHUP on purpose.
+        asking = [n for n in ASKING if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, handle) for number in asking}
         try:
             yield
         finally:

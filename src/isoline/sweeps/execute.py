@@ -34,11 +34,15 @@ BUSY_SHARE = 0.15
 
 @dataclass
 class Outcome:
-    """What became of a run: counts of verdicts of the counting attempts, and points without one."""
+    """What became of a run: counts of verdicts of the counting attempts, and points without one.
+
+    ``lost`` of the ``missing`` points have none because the machine let their launch down.
+    """
 
     run_id: str
     verdicts: dict[str, int] = field(default_factory=dict)
     missing: int = 0
+    lost: int = 0
     measured: int = 0
     interrupted: bool = False
 
@@ -50,7 +54,7 @@ class Outcome:
         bad = {name: count for name, count in self.verdicts.items() if name != Verdict.VALID.value and count}
         if not bad and not self.missing:
             return 0
-        return 4 if set(bad) <= {Verdict.INFRA_ERROR.value} and bad else 3
+        return 4 if set(bad) <= {Verdict.INFRA_ERROR.value} and self.missing == self.lost else 3
 
 
 @contextmanager
@@ -100,6 +104,7 @@ class Executor:
         self.progress = progress
         self.journal = Journal(run.work / JOURNAL)
         self.measured = 0
+        self.lost: set[str] = set()
 
     def execute(self) -> Outcome:
         """Measure everything that is due. Resumable at any moment.
@@ -116,7 +121,9 @@ class Executor:
                 if self.context.stop.why():
                     break
             self.journal.write("end")
-        return self.outcome_of(self.run, self.measured, self.context.stop.why() is not None)
+        outcome = self.outcome_of(self.run, self.measured, self.context.stop.why() is not None)
+        outcome.lost = sum(not items for name, items in verdicts(self.run).items() if name in self.lost)
+        return outcome
 
     def _due(self, launch: PlanLaunch) -> list[PlanPoint]:
         return due_points(launch, verdicts(self.run))
@@ -147,7 +154,10 @@ class Executor:
                 for note in error.reasons:
                     if note.code == "disk_full":  # a second try finds the same disk
                         raise disk_full(note.detail, self.context.settings.store) from error
-                if not is_infra(error.reasons) or failed_in_a_row >= MAX_LAUNCH_TRIES:
+                if not is_infra(error.reasons):
+                    return
+                if failed_in_a_row >= MAX_LAUNCH_TRIES:
+                    self.lost |= {point.point_id for point in due}
                     return
 
     def _point(self, live: Live, point: PlanPoint) -> bool:

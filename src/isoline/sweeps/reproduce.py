@@ -78,18 +78,21 @@ def find_original(store: Path, point_id: str, run_id: str | None) -> Original:
 
 
 def _datasets(
-    project: Path, lock: LockRecord, point: PlanPoint, recipe: dict[str, Any]
+    project: Path, original: Original, point: PlanPoint, recipe: dict[str, Any]
 ) -> dict[str, Dataset]:
     """The datasets that the lock names, as they are in the project; another content is refused."""
+    lock = original.lock
     found: dict[str, Dataset] = {}
     for name in (lock.resolved["dataset"]["name"], recipe["canary"], *point.accuracy):
         found[name] = load_dataset(project, name)
-    for kind in ("dataset", "canary"):
-        was = Dataset.model_validate(lock.resolved[kind])
-        if found[was.name].digest() != was.digest():
+    was = [Dataset.model_validate(lock.resolved[kind]) for kind in ("dataset", "canary")]
+    digests = {item.task: item.dataset_digest for item in original.record.accuracy}
+    digests |= {item.name: item.digest() for item in was}
+    for name, digest in digests.items():
+        if name in found and found[name].digest() != digest:
             raise IncompleteError(
-                f"dataset {was.name!r} is not the one of the lock",
-                where=f"datasets/{was.name}.yaml",
+                f"dataset {name!r} is not the one of the lock",
+                where=f"datasets/{name}.yaml",
                 remedy=f"check out revision {lock.created_from.get('rev')}",
             )
     return found
@@ -117,7 +120,7 @@ def prepare(
             host=where["host"],
             client_profile=where["client_profile"],
         )
-        datasets = _datasets(settings.project, lock, point, launch.recipe)
+        datasets = _datasets(settings.project, original, point, launch.recipe)
     except DocumentError:
         raise
     except (ValidationError, KeyError, TypeError) as error:
