@@ -182,14 +182,8 @@ def validate(tree: Any, model: type[M], where: str) -> M:
     if tree is None:
         raise DocumentError([(f"{where}:1", "the file is empty")])
     if not isinstance(tree, dict):
-        raise DocumentError(
-            [
-                (
-                    f"{where}:1",
-                    f"`key: value` lines are expected, not a {'list' if isinstance(tree, list) else 'value'}",
-                )
-            ]
-        )
+        kind = "list" if isinstance(tree, list) else "single value"
+        raise DocumentError([(f"{where}:1", f"`key: value` lines are expected, not a {kind}")])
     try:
         return model.model_validate(to_plain(tree, where))
     except ValidationError as error:
