@@ -3,67 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from isoline.catalog.documents import Document, ValueAtError, must_know
 from isoline.catalog.facts import load_catalog
-
-ArgValue = bool | int | float | str | list[str | int | float]
+from isoline.recipes.server import RoleServer, Server, Sidecar
+from isoline.recipes.topology import RoleName, Topology
 
 _PACKAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$")
-_ARG = re.compile(r"^[a-z0-9][a-z0-9-]*$")
-_ENV = re.compile(r"^[A-Z][A-Z0-9_]*$")
-
-
-class Role(Document):
-    """One role of a topology. ``tp`` is the number of devices of one pipeline stage of one worker."""
-
-    workers: int = Field(default=1, ge=1)
-    tp: int = Field(default=1, ge=1)
-    pp: int = Field(default=1, ge=1)
-    ep: int = Field(default=1, ge=1)
-    dp_attention: int = Field(default=1, ge=1)
-    dcp: int = Field(default=1, ge=1)
-
-    @model_validator(mode="after")
-    def _attention_divides_tp(self) -> Role:
-        for name in ("dp_attention", "dcp"):
-            ways = getattr(self, name)
-            if self.tp % ways:
-                raise ValueError(f"{name} {ways} does not divide tp {self.tp}")
-        return self
-
-    @property
-    def gpus(self) -> int:
-        """Devices of this role: workers × tp × pp. ep, DP attention and dcp divide these, none multiplies."""
-        return self.workers * self.tp * self.pp
-
-    def label(self) -> str:
-        """Short name, such as ``tp8``, ``2xtp4-ep4``: what is 1 is left out, except tp."""
-        parts = [f"tp{self.tp}"]
-        for name, short in (("pp", "pp"), ("ep", "ep"), ("dp_attention", "dpa"), ("dcp", "dcp")):
-            value = getattr(self, name)
-            if value > 1:
-                parts.append(f"{short}{value}")
-        text = "-".join(parts)
-        return f"{self.workers}x{text}" if self.workers > 1 else text
-
-
-class Topology(Document):
-    """Roles of one deployment. This form knows the aggregated role only."""
-
-    aggregated: Role
-
-    @property
-    def gpus(self) -> int:
-        """Σ over roles of workers × tp × pp."""
-        return self.aggregated.gpus
-
-    def label(self) -> str:
-        """The topology's name in ids."""
-        return self.aggregated.label()
+_IMAGE = re.compile(
+    r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
+    r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$"
+)
+_CHANNEL = r"^[a-z0-9][a-z0-9-]*$"
+_COMMIT = re.compile(r"^[0-9a-f]{7,64}$")
 
 
 class Precision(Document):
@@ -74,73 +29,146 @@ class Precision(Document):
 
 
 class Image(Document):
-    """What the engine's software is. For launcher ``process``: packages, each pinned with ``==``."""
+    """What the engine's software is: exactly one of the three.
 
-    packages: list[str] = Field(min_length=1)
+    * ``ref``: a container image, ``repository:tag`` or ``repository[:tag]@sha256:…``.
+    * ``channel``: a name of ``recipes/channels.yaml``, resolved to one digest per run.
+    * ``packages``: for launcher ``process``, each pinned with ``==``.
+    """
+
+    ref: str | None = None
+    channel: str | None = Field(default=None, pattern=_CHANNEL)
+    packages: list[str] | None = Field(default=None, min_length=1)
+
+    @field_validator("ref")
+    @classmethod
+    def _ref_is_one(cls, value: str | None) -> str | None:
+        if value is None:
+            return value
+        if not _IMAGE.match(value):
+            raise ValueError(f"{value!r} is no image; write repository/name:tag or …@sha256:<64 hex digits>")
+        if ":" not in value.rsplit("/", 1)[-1] and "@" not in value:
+            raise ValueError(f"{value!r} has neither tag nor digest")
+        return value
 
     @field_validator("packages")
     @classmethod
-    def _packages_are_pinned(cls, value: list[str]) -> list[str]:
-        for item in value:
+    def _packages_are_pinned(cls, value: list[str] | None) -> list[str] | None:
+        for item in value or []:
             if not _PACKAGE.match(item):
                 raise ValueError(f"package {item!r} is not pinned; write name==version")
-        return sorted(value)
+        return sorted(value) if value else value
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Image:
+        given = [name for name in ("ref", "channel", "packages") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError("an image is one of ref, channel, packages")
+        return self
+
+    @property
+    def digest(self) -> str | None:
+        """``sha256:…`` where the recipe pins one."""
+        return self.ref.partition("@")[2] or None if self.ref else None
 
 
-class Server(Document):
-    """Arguments (``name: value``, without dashes in front) and environment of the server.
+class Speculative(Document):
+    """Speculative decoding. ``acceptance: pinned`` takes the length from the catalog's golden table."""
 
-    ``true`` is a flag without a value; a list repeats the flag.
+    method: Literal["none", "mtp", "eagle", "draft"] = "none"
+    draft_tokens: int | None = Field(default=None, ge=1, le=32)
+    draft_model: str | None = None  # hub id
+    draft_revision: str | None = None
+    acceptance: Literal["real", "pinned"] = "real"
+
+    @model_validator(mode="after")
+    def _fits_the_method(self) -> Speculative:
+        if self.method == "none":
+            if self.draft_tokens or self.draft_model or self.acceptance != "real":
+                raise ValueError("method none has no draft and no acceptance")
+        elif self.draft_tokens is None:
+            raise ValueError(f"method {self.method} has draft_tokens")
+        if self.method == "draft" and self.draft_model is None:
+            raise ValueError("method draft has a draft_model")
+        if self.draft_revision and not self.draft_model:
+            raise ValueError("draft_revision without draft_model")
+        return self
+
+    def label(self) -> str:
+        """The word of the curve: ``none``, ``mtp-3``, ``mtp-3-pinned``."""
+        if self.method == "none":
+            return "none"
+        pinned = "-pinned" if self.acceptance == "pinned" else ""
+        return f"{self.method}-{self.draft_tokens}{pinned}"
+
+
+class KvOffload(Document):
+    """KV cache outside the accelerator. The budget is computed from the pool's node memory.
+
+    ``utilization``: share of the node's memory that a launch on all its devices may use.
     """
 
-    args: dict[str, ArgValue] = {}
-    env: dict[str, str] = {}
+    tier: Literal["none", "dram", "nvme"] = "none"
+    backend: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9-]*$")
+    utilization: float | None = Field(default=None, gt=0, le=1)
 
-    @field_validator("args")
-    @classmethod
-    def _args_are_plain(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
-        for name, item in value.items():
-            if not _ARG.match(name):
-                raise ValueAtError(
-                    f"argument {name!r}: lower-case words with dashes, without dashes in front", name
-                )
-            if item == []:
-                raise ValueAtError(f"argument {name!r} is an empty list: leave it out", name)
-            if item is False:
-                raise ValueAtError(
-                    f"argument {name!r} is false: leave it out, or name the flag that turns it off", name
-                )
-        return value
+    @model_validator(mode="after")
+    def _fits_the_tier(self) -> KvOffload:
+        if self.tier == "none" and (self.backend or self.utilization):
+            raise ValueError("tier none has no backend and no utilization")
+        if self.tier != "none" and self.backend is None:
+            raise ValueError(f"tier {self.tier} has a backend")
+        return self
 
-    @field_validator("env")
-    @classmethod
-    def _env_is_plain(cls, value: dict[str, str]) -> dict[str, str]:
-        for name in value:
-            if not _ENV.match(name):
-                raise ValueAtError(f"environment variable {name!r}: upper-case letters, digits and _", name)
-            if name.startswith(("ISOLINE_", "LD_")) or name in ("PATH", "PYTHONPATH"):
-                raise ValueAtError(f"environment variable {name!r} is not a recipe's to set", name)
-        return value
+    def label(self) -> str:
+        """The word of the curve: ``none``, ``dram-hicache``."""
+        return "none" if self.tier == "none" else f"{self.tier}-{self.backend}"
+
+
+class KvTransfer(Document):
+    """How KV goes from prefill to decode."""
+
+    connector: Literal["nixl", "mooncake", "mori", "ucx"]
+
+
+class Features(Document):
+    """Optimisations that no other field tells: which of them compose is what the points answer."""
+
+    expert_balancing: Literal["none", "eplb"] = "none"
+    two_batch_overlap: bool = False
 
 
 class Readiness(Document):
     """Deadlines of the start, seconds."""
 
-    ready_s: float = Field(default=300, gt=0, le=7200)
+    ready_s: float = Field(default=300, gt=0, le=14400)
     stop_s: float = Field(default=20, gt=0, le=600)
 
 
 class ScenarioUse(Document):
-    """The concurrencies that the recipe is meant for in one scenario."""
+    """The concurrencies that the recipe is meant for in one scenario; ``topologies``: only in these."""
 
-    concurrency: list[int] = Field(min_length=1)
+    concurrency: list[int] | dict[str, list[int]]
 
     @field_validator("concurrency")
     @classmethod
-    def _ascending(cls, value: list[int]) -> list[int]:
-        if any(item < 1 for item in value) or sorted(set(value)) != value:
-            raise ValueError("concurrencies are positive, ascending and without repeats")
+    def _ascending(cls, value: list[int] | dict[str, list[int]]) -> list[int] | dict[str, list[int]]:
+        for levels in value.values() if isinstance(value, dict) else [value]:
+            if not levels or any(item < 1 for item in levels) or sorted(set(levels)) != levels:
+                raise ValueError("concurrencies are positive, ascending and without repeats")
+        if not value:
+            raise ValueError("no topology is named")
         return value
+
+    def at(self, topology: str) -> list[int]:
+        """The concurrencies of one topology, by its label."""
+        return self.concurrency.get(topology, []) if isinstance(self.concurrency, dict) else self.concurrency
+
+    @property
+    def all(self) -> list[int]:
+        """Every concurrency of any topology, ascending."""
+        parts = self.concurrency.values() if isinstance(self.concurrency, dict) else [self.concurrency]
+        return sorted({item for part in parts for item in part})
 
 
 class AccuracyReference(Document):
@@ -164,6 +192,7 @@ class Recipe(Document):
 
     schema_version: Literal[1]
     model: str
+    checkpoint: str | None = None  # hub id of the weights where it is not the model's own
     revision: str | None = None  # default: the catalog's
     engine: str
     sku: str
@@ -171,11 +200,17 @@ class Recipe(Document):
     image: Image
     topologies: list[Topology] = Field(min_length=1)
     server: Server = Server()
+    roles: dict[RoleName, RoleServer] = {}
+    sidecars: list[Sidecar] = []
+    files: list[str] = []  # in the recipe's folder; their content is part of the launch
     readiness: Readiness = Readiness()
-    speculative: Literal["none"] = "none"
-    kv_offload: Literal["none"] = "none"
+    speculative: Speculative = Speculative()
+    kv_offload: KvOffload = KvOffload()
+    kv_transfer: KvTransfer | None = None
+    features: Features = Features()
+    launch_bands: list[int | Literal["max"]] = []
     scenarios: dict[str, ScenarioUse] = Field(min_length=1)
-    canary: str  # dataset of kind questions that this model always answers right
+    canary: str | None = None  # dataset of kind questions that this model always answers right
     accuracy: dict[str, AccuracyReference] = {}
     status: Literal["verified", "unverified"]
     owner: str
@@ -196,32 +231,13 @@ class Recipe(Document):
     def _sku_is_known(cls, value: str) -> str:
         return must_know(value, load_catalog().skus, "SKU")
 
-    @model_validator(mode="after")
-    def _fits_the_catalog(self) -> Recipe:
-        engine, model = load_catalog().engines[self.engine], load_catalog().models[self.model]
-        for name in self.server.args:
-            if name in engine.owned_args:
-                raise ValueAtError(
-                    f"argument {name!r} is set by Isoline itself; leave it out", "server", "args", name
-                )
-        _must_know_at(
-            self.precision.weights,
-            {item.precision for item in model.weights},
-            f"weight precision of {self.model}",
-            "precision",
-            "weights",
-        )
-        if self.revision is not None:
-            _must_know_at(self.revision, {model.revision}, f"revision of {self.model}", "revision")
-        for name, default in engine.kv_precision_args.items():
-            given = self.server.args.get(name, default)
-            if given != self.precision.kv:
-                raise ValueAtError(
-                    f"precision.kv is {self.precision.kv!r}, but the server gets {name} {given}",
-                    "precision",
-                    "kv",
-                )
-        return self
+    @field_validator("launch_bands")
+    @classmethod
+    def _bands_ascend(cls, value: list[int | str]) -> list[int | str]:
+        numbers = [item for item in value if isinstance(item, int)]
+        if "max" in value[:-1] or sorted(set(numbers)) != numbers or any(item < 1 for item in numbers):
+            raise ValueError("launch_bands are ascending upper ends; max may stand last")
+        return value
 
     @field_validator("topologies")
     @classmethod
@@ -232,8 +248,71 @@ class Recipe(Document):
                 raise ValueAtError(f"two topologies have the same label {label!r}", index)
         return value
 
+    @field_validator("sidecars")
+    @classmethod
+    def _sidecars_differ(cls, value: list[Sidecar]) -> list[Sidecar]:
+        names = [item.name for item in value]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueAtError(f"two sidecars are named {name!r}", index)
+        if sum(item.is_entry for item in value) > 1:
+            raise ValueError("more than one sidecar is the entry")
+        return value
 
-def _must_know_at(name: str, known: set[str], kind: str, *loc: str) -> None:
+    @model_validator(mode="after")
+    def _holds_together(self) -> Recipe:
+        labels = {topology.label() for topology in self.topologies}
+        split = any(topology.is_disaggregated for topology in self.topologies)
+        if split and self.kv_transfer is None:
+            raise ValueError("prefill and decode apart need kv_transfer")
+        if not split and self.kv_transfer is not None:
+            raise ValueAtError("kv_transfer without a disaggregated topology", "kv_transfer")
+        present = {name for topology in self.topologies for name in topology.roles}
+        for name in self.roles:
+            if name not in present:
+                raise ValueAtError(f"no topology has the role {name!r}", "roles", name)
+        for name, use in self.scenarios.items():
+            if isinstance(use.concurrency, dict):
+                for label in use.concurrency:
+                    _must_know_at(label, labels, "topology", "scenarios", name, "concurrency", label)
+        for part, place in [(self.server, ("server",)), *((r, ("roles", n)) for n, r in self.roles.items())]:
+            for index, item in enumerate(part.when):
+                for label in item.if_.topology or []:
+                    _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")
+                for name in item.if_.scenario or []:
+                    _must_know_at(name, set(self.scenarios), "scenario of this recipe", *place, "when", index)
+        if self.revision is not None and not _COMMIT.match(self.revision) and self.checkpoint is not None:
+            raise ValueAtError("a checkpoint's revision is a commit (hex digits)", "revision")
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_catalog(self) -> Recipe:
+        engine, model = load_catalog().engines[self.engine], load_catalog().models[self.model]
+        parts: list[tuple[Any, tuple[str, ...]]] = [(self.server, ("server", "args"))]
+        parts += [(role, ("roles", name, "args")) for name, role in self.roles.items()]
+        for part, place in parts:
+            for name in part.args:
+                if name in engine.owned_args:
+                    raise ValueAtError(
+                        f"argument {name!r} is set by Isoline itself; leave it out", *place, name
+                    )
+        _must_know_at(
+            self.precision.weights, model.precisions, f"weight precision of {self.model}", "precision", "weights"
+        )
+        if self.checkpoint is None and self.revision is not None:
+            _must_know_at(self.revision, {model.revision or ""}, f"revision of {self.model}", "revision")
+        for name, default in engine.kv_precision_args.items():
+            given = self.server.args.get(name, default)
+            if given != self.precision.kv:
+                raise ValueAtError(
+                    f"precision.kv is {self.precision.kv!r}, but the server gets {name} {given}",
+                    "precision",
+                    "kv",
+                )
+        return self
+
+
+def _must_know_at(name: str, known: set[str], kind: str, *loc: str | int) -> None:
     try:
         must_know(name, known, kind)
     except ValueError as error:
