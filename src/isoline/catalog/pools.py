@@ -5,16 +5,65 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from isoline.catalog.documents import NAME, Document, load_named, must_know
 from isoline.catalog.facts import load_catalog
+
+LauncherKind = Literal["process", "container", "slurm", "endpoint", "simulated"]
+DeviceProfile = Literal["cpu", "nvidia", "nvidia-rdma", "nvidia-gb", "amd", "amd-rdma"]
+
+
+class Container(Document):
+    """How containers are started on the nodes of a pool.
+
+    ``model_cache`` is mounted read-only, ``scratch`` holds logs and compile caches; both are paths of
+    the nodes. ``privileged`` is reported by the security check.
+    """
+
+    runtime: Literal["docker", "podman"] = "docker"
+    device_profile: DeviceProfile
+    model_cache: str
+    scratch: str
+    shm_gb: int = Field(default=64, ge=1)
+    rootless: bool = False
+    privileged: bool = False
+
+
+class Slurm(Document):
+    """How jobs are submitted. ``container``: who starts the container inside the job."""
+
+    partition: str
+    container: Literal["pyxis", "docker", "podman", "apptainer", "none"]
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    constraint: str | None = None
+    exclusive: bool = True
+    time_limit_min: int = Field(default=240, ge=1)
+    extra: list[str] = []  # further #SBATCH lines, without the prefix
+
+    @field_validator("extra")
+    @classmethod
+    def _extra_are_options(cls, value: list[str]) -> list[str]:
+        for line in value:
+            if not line.startswith("--") or "\n" in line:
+                raise ValueError(f"{line!r} is no sbatch option: begin with --")
+        return value
+
+
+class Endpoint(Document):
+    """A server that somebody else runs; what is declared is marked declared, points are never official."""
+
+    url: str
+    topology: str
 
 
 class Pool(Document):
     """One pool.
 
-    ``accelerators`` is how many a launch may use; for SKU ``cpu`` it is 1, the share of the machine.
+    ``accelerators`` is how many a node has (for SKU ``cpu`` 1, the share of the machine), ``nodes``
+    how many nodes a launch may use. ``node_memory_gb`` is what KV offload budgets are computed from.
     ``client_profile`` names how the load generator runs beside the engine (see
     :mod:`isoline.load.profile`).
     """
@@ -22,16 +71,42 @@ class Pool(Document):
     schema_version: Literal[1]
     name: str = Field(pattern=NAME)
     description: str = ""
-    launcher: Literal["process"]
+    launcher: LauncherKind
     sku: str
     accelerators: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1)
+    node_memory_gb: float | None = Field(default=None, gt=0)
     host: str = "127.0.0.1"
     client_profile: Literal["shared-cpu", "gpu-host"] = "gpu-host"
+    container: Container | None = None
+    slurm: Slurm | None = None
+    endpoint: Endpoint | None = None
 
     @field_validator("sku")
     @classmethod
     def _sku_is_known(cls, value: str) -> str:
         return must_know(value, load_catalog().skus, "SKU")
+
+    @model_validator(mode="after")
+    def _parts_fit_the_launcher(self) -> Pool:
+        needs = {"container": ("container",), "slurm": ("slurm",), "endpoint": ("endpoint",)}
+        for name in needs.get(self.launcher, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"launcher {self.launcher} needs the part {name}")
+        if self.launcher == "slurm" and self.slurm and self.slurm.container != "none" and not self.container:
+            raise ValueError("containers under slurm need the part container")
+        return self
+
+    @property
+    def total_accelerators(self) -> int:
+        """Accelerators that one launch may use."""
+        return self.accelerators * self.nodes
+
+    def offload_gb(self, gpus: int, utilization: float) -> int | None:
+        """Node memory for KV offload of a launch on ``gpus`` devices of a node, whole GB; None = unknown."""
+        if self.node_memory_gb is None:
+            return None
+        return int(self.node_memory_gb * utilization * min(gpus, self.accelerators) / self.accelerators)
 
 
 def load_pool(project: Path, name: str) -> Pool:

@@ -1,0 +1,91 @@
+"""A deployment: what one launch starts, with placeholders; the value between recipe and launcher."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isoline.recipes.topology import RoleName
+
+PLACEHOLDER = re.compile(r"\{(?:port\.[a-z][a-z0-9_]*|file\.[A-Za-z0-9._-]+|[a-z_]+)\}")
+
+PLACEHOLDERS: tuple[str, ...] = (
+    "python",
+    "script",
+    "model_path",
+    "model_alias",
+    "host",
+    "port",
+    "scratch",
+    "url",
+    "role",
+    "worker",
+)
+"""Names that a launcher fills in; besides ``port.NAME`` (leased) and ``file.NAME`` (a written file)."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One program: a worker of a role, or a sidecar. ``gpus`` devices are visible to each worker."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    config_files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    role: RoleName | None = None
+    workers: int = 1
+    gpus: int = 0
+    ports: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    ready: str | None = None
+    is_entry: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """What a launch digest covers of it."""
+        return {
+            "name": self.name,
+            "argv": self.argv,
+            "env": self.env,
+            "config_files": self.config_files,
+            "workers": self.workers,
+            "gpus": self.gpus,
+            "ports": list(self.ports),
+            "packages": list(self.packages),
+        }
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One launch: sidecars that come before, the workers of each role, sidecars that come after."""
+
+    image: str | None  # reference; None for launcher process
+    before: tuple[Command, ...]
+    workers: tuple[Command, ...]
+    after: tuple[Command, ...]
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """All programs in the order of their start."""
+        return (*self.before, *self.workers, *self.after)
+
+    @property
+    def entry(self) -> Command:
+        """Who answers requests: the entry sidecar, else the only role's worker."""
+        return next((item for item in self.after if item.is_entry), self.workers[0])
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all workers."""
+        return sum(item.gpus * item.workers for item in self.workers)
+
+
+def placeholders_in(words: list[str]) -> set[str]:
+    """The placeholders that words hold, without braces."""
+    return {match[1:-1] for word in words for match in PLACEHOLDER.findall(word)}
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with each known placeholder replaced; other braces stay (JSON arguments)."""
+    return PLACEHOLDER.sub(lambda match: values.get(match.group()[1:-1], match.group()), text)

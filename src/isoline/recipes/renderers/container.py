@@ -1,0 +1,63 @@
+"""A command as ``docker run`` or ``podman run``: every option that a launcher would execute."""
+
+from __future__ import annotations
+
+from isoline.catalog.pools import Container
+from isoline.recipes.deployment import Command, Deployment
+from isoline.recipes.device_profiles import PROFILES
+
+OWNER_LABELS = ("run", "launch", "host", "pid", "start")
+"""Labels that clean-up goes by: it removes what bears them, and nothing else."""
+
+
+def container_argv(deployment: Deployment, command: Command, pool: Container) -> list[str]:
+    """The argument vector that starts one command in a container.
+
+    Placeholders: ``{container_name}``, ``{devices}`` (indices of the leased devices), ``{owner.*}``,
+    ``{scratch}``, and those of the command itself.
+    """
+    profile = PROFILES[pool.device_profile]
+    argv = [pool.runtime, "run", "--rm", "--name", "{container_name}", "--init"]
+    for label in OWNER_LABELS:
+        argv += ["--label", f"isoline.{label}={{owner.{label}}}"]
+    if profile.network_host:
+        argv += ["--network", "host"]
+    if profile.ipc_host:
+        argv += ["--ipc", "host"]
+    else:
+        argv += ["--shm-size", f"{pool.shm_gb}g"]
+    for limit in profile.ulimits:
+        argv += ["--ulimit", limit]
+    if command.gpus:
+        argv += _devices(pool)
+    for capability in profile.capabilities:
+        argv += ["--cap-add", capability]
+    for option in profile.security:
+        argv += ["--security-opt", option]
+    if pool.privileged:
+        argv.append("--privileged")
+    argv += ["--volume", f"{pool.model_cache}:/models:ro", "--volume", "{scratch}:/scratch"]
+    if command.gpus and profile.visible_env:
+        argv += ["--env", f"{profile.visible_env}={{devices}}"]
+    for name, value in (*profile.env, *command.env.items()):
+        argv += ["--env", f"{name}={value}"]
+    # The image's own entry point may be a shell script that adds arguments: ours is the program.
+    argv += ["--entrypoint", command.argv[0], deployment.image or "{image}"]
+    return argv + command.argv[1:]
+
+
+def _devices(pool: Container) -> list[str]:
+    profile = PROFILES[pool.device_profile]
+    argv: list[str] = []
+    if profile.nvidia_runtime:
+        if pool.runtime == "docker":
+            argv += ["--gpus", '"device={devices}"']
+        else:
+            argv += ["--device", "nvidia.com/gpu={devices}"]
+    for device in profile.devices:
+        argv += ["--device", device]
+    for glob in profile.device_globs:
+        argv += ["--device", glob]
+    for group in profile.groups:
+        argv += ["--group-add", group]
+    return argv
