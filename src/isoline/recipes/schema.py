@@ -110,7 +110,7 @@ class Server(Document):
                 raise ValueAtError(
                     f"argument {name!r} is false: leave it out, or name the flag that turns it off", name
                 )
-        return value
+        return dict(sorted(value.items()))  # a mapping has no order of its own
 
     @field_validator("env")
     @classmethod
@@ -120,7 +120,7 @@ class Server(Document):
                 raise ValueAtError(f"environment variable {name!r}: upper-case letters, digits and _", name)
             if name.startswith(("ISOLINE_", "LD_")) or name in ("PATH", "PYTHONPATH"):
                 raise ValueAtError(f"environment variable {name!r} is not a recipe's to set", name)
-        return value
+        return dict(sorted(value.items()))
 
 
 class Readiness(Document):
