@@ -65,7 +65,7 @@ def test_a_good_document_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nam: x\n", "f:1: unknown key 'nam'; did you mean 'name' or 'by_name'?"),
+        ("nam: x\n", "f:1: unknown key 'nam'; did you mean 'name'?"),
         ("name: x\ninner:\n  widht: 2\n", "f:3: unknown key 'widht'; did you mean 'width'?"),
         ("name: x\nrows:\n  - {}\n  - flg: 1\n", "f:4: unknown key 'flg'; did you mean 'flag'?"),
         ("name: x\nby_name:\n  k:\n    shar: 1\n", "f:4: unknown key 'shar'; did you mean 'share'?"),

@@ -129,6 +129,15 @@ def test_usage_that_the_text_contradicts(tables: ModuleType) -> None:
     assert _codes(_evidence(tables, rows, random_tokens=True)) == []
 
 
+def test_a_cut_off_end_is_no_miscount(tables: ModuleType) -> None:
+    """One token less per short answer is how a cut inside a character looks; two are a miscount."""
+    for lost, expected in ((1, []), (2, ["token_count_mismatch"])):
+        rows = tables.closed_loop(4, 40)
+        for row in rows[:32]:
+            row["text_tokens"] = row["output_tokens"] - lost
+        assert _codes(_evidence(tables, rows)) == expected
+
+
 def test_missing_usage_is_named(tables: ModuleType) -> None:
     """No usage, no number."""
     rows = tables.closed_loop(4, 40)

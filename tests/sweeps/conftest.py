@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from isoline.results.records import Plan
+from isoline.sweeps.plan import make_plan
+from isoline.sweeps.schema import load_sweep
+from isoline.sweeps.sources import read_sources
 
 SUPPORT = Path(__file__).parent.parent / "support"
 
@@ -38,3 +44,14 @@ def project(tmp_path: Path, project_root: Path, monkeypatch: pytest.MonkeyPatch)
 def bundles() -> Any:
     """The factory of sealed bundles, tests/support/bundles.py."""
     return _by_path("bundles")
+
+
+@pytest.fixture
+def planned(project: Any) -> Callable[..., Plan]:
+    """``planned(sweep="demo")`` makes the plan of a sweep of the copied project."""
+
+    def make(sweep: str = "demo") -> Plan:
+        document = load_sweep(project.root, sweep)
+        return make_plan(read_sources(project.root, document), {"rev": None, "dirty": None})
+
+    return make

@@ -61,7 +61,12 @@ class UnknownNameError(DocumentError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest known ones, else all (at most 12)."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    # Of a name that was cut short the rest is near, however long it is.
+    longer = [item for item in names if len(name) > 1 and item.startswith(name)]
+    scores = {item: difflib.SequenceMatcher(None, item, name).ratio() for item in names}
+    least = max(0.5, max(scores.values(), default=0) - 0.2)
+    similar = [item for item in sorted(names, key=lambda item: -scores[item]) if scores[item] >= least]
+    close = list(dict.fromkeys([*longer, *similar]))[:3]
     if close:
         return f"did you mean {' or '.join(repr(item) for item in close)}?"
     return f"known: {', '.join(names[:12])}{', …' if len(names) > 12 else ''}"

@@ -12,6 +12,7 @@ from isoline.errors import InputError
 from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
 
+_LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*$")
 _ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
 
 
@@ -52,7 +53,7 @@ def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
             raise InputError("a recipe lies under recipes/", where=recipe_id)
         recipe_id = path.resolve().relative_to(recipes).with_suffix("").as_posix()
     where = f"recipes/{recipe_id}.yaml"
-    if not _ID.match(recipe_id) and (project / where).is_file():
+    if _LOOSE_ID.match(recipe_id) and not _ID.match(recipe_id) and (project / where).is_file():
         raise DocumentError([(where, "a recipe is recipes/<model>/<name>.yaml in lower-case letters")])
     if not _ID.match(recipe_id) or not (project / where).exists():
         known = recipe_ids(project)

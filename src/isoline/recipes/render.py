@@ -1,105 +1,306 @@
-"""Render: recipe + topology + pool -> argument vector and launch identity. Pure.
+"""Render: recipe + topology + scenario + concurrency + pool -> deployment and launch identity. Pure.
 
 The launcher executes exactly what is rendered here; ``recipe render`` prints it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from isoline.catalog.facts import Engine, Model, WeightFile, load_catalog
 from isoline.catalog.pools import Pool
 from isoline.errors import InputError
+from isoline.recipes.acceptance import acceptance_flags, golden_length
+from isoline.recipes.deployment import Command, Deployment
+from isoline.recipes.engine_flags import topology_flags
+from isoline.recipes.expressions import ExpressionError
 from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.schema import Recipe, Topology
+from isoline.recipes.resolve import Resolved, Situation, band_top, merge, resolve
+from isoline.recipes.schema import Recipe
+from isoline.recipes.topology import Role, RoleName, Topology
+from isoline.recipes.words import flags
 from isoline.results.identity import digest
 
-PLACEHOLDERS = ("python", "script", "model_path", "model_alias", "host", "port", "scratch")
+
+@dataclass(frozen=True)
+class Shape:
+    """What a launch needs to know of a scenario: its name, and its lengths where they are fixed."""
+
+    scenario: str
+    isl: int | None = None
+    osl: int | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is not in the recipe but decides its rendering.
+
+    :param script_sha256: digest of the engine's start script (launcher ``process``).
+    :param images: channel -> reference, as resolved for the run.
+    :param files: file of the recipe's folder -> sha256.
+    """
+
+    script_sha256: str | None = None
+    images: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RenderedLaunch:
-    """One server start with placeholders, and the identity that its digest covers."""
+    """One launch with placeholders, and the identity that its digest covers.
 
-    argv: list[str]
-    env: dict[str, str]
+    ``is_resolved``: False where the image is known by a tag only: such a launch is never reused and
+    never official until a lock has its digest.
+    """
+
+    deployment: Deployment
     identity: dict[str, Any]
+    is_resolved: bool
+
+    @property
+    def argv(self) -> list[str]:
+        """The words of the first worker."""
+        return self.deployment.workers[0].argv
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment of the first worker."""
+        return self.deployment.workers[0].env
 
     @property
     def launch_digest(self) -> str:
         return digest(self.identity)
 
 
-def flags(args: dict[str, Any]) -> list[str]:
-    """``{"ctx-size": 8192, "no-warmup": True}`` as ``--ctx-size 8192 --no-warmup``.
+def weights_of(recipe: Recipe, model: Model) -> WeightFile | None:
+    """The weight file that the recipe's precision names; None where weights come from a hub."""
+    return next((item for item in model.weights if item.precision == recipe.precision.weights), None)
 
-    In the order of the names: a mapping has none of its own, so moving a line is no other launch.
+
+def deployment_class(topology: Topology, per_node: int) -> str:
+    """``single_node``, ``multi_node`` or ``disaggregated``, by the devices of a node."""
+    if topology.is_disaggregated:
+        return "disaggregated"
+    return "single_node" if topology.gpus <= per_node else "multi_node"
+
+
+def sized_for(recipe: Recipe, topology: str, scenario: str, concurrency: int) -> int:
+    """The concurrency that the server is sized for: the top of the launch band."""
+    use = recipe.scenarios.get(scenario)
+    levels = use.at(topology) if use else []
+    return band_top(concurrency, recipe.launch_bands, max([concurrency, *levels]))
+
+
+def render(
+    loaded: LoadedRecipe,
+    topology: Topology,
+    pool: Pool,
+    shape: Shape,
+    concurrency: int,
+    inputs: Inputs,
+    *,
+    is_twin: bool = False,
+) -> RenderedLaunch:
+    """The deployment with placeholders, and the launch identity (DESIGN 5.1).
+
+    :param is_twin: render the accuracy twin: acceptance real instead of pinned, nothing else differs.
+    :raises InputError: when the pool cannot serve this recipe, or a value cannot be computed.
     """
-    argv: list[str] = []
-    for name, value in sorted(args.items()):
-        if value is True:
-            argv.append(f"--{name}")
-            continue
-        for item in value if isinstance(value, list) else [value]:
-            argv += [f"--{name}", str(item)]
-    return argv
+    recipe, catalog = loaded.recipe, load_catalog()
+    engine, model = catalog.engines[recipe.engine], catalog.models[recipe.model]
+    _check_pool(loaded, topology, pool, engine)
+    top = sized_for(recipe, topology.label(), shape.scenario, concurrency)
+    base = engine_words(engine, pool)
+    workers = []
+    for name, role in topology.roles.items():
+        try:
+            part = _resolved(recipe, engine, topology, name, role, pool, shape, top, is_twin=is_twin)
+        except ExpressionError as error:
+            raise InputError(f"{error} (role {name}, concurrency {top})", where=loaded.recipe_id) from None
+        workers.append(
+            Command(
+                name=name,
+                argv=[*base, *flags(part.args)],
+                env=part.env,
+                config_files=part.config_files,
+                role=name,
+                workers=role.workers,
+                gpus=role.gpus_per_worker,
+            )
+        )
+    before, after = _sidecars(recipe, topology, shape, top)
+    image = image_of(recipe, inputs.images)
+    deployment = Deployment(image, before, tuple(workers), after)
+    return RenderedLaunch(
+        deployment,
+        _identity(loaded, model, topology, pool, inputs, deployment, is_twin=is_twin),
+        is_resolved=image is None or "@sha256:" in image,
+    )
 
 
-def weights_of(recipe: Recipe, model: Model) -> WeightFile:
-    """The weight file that the recipe's precision names."""
-    return next(item for item in model.weights if item.precision == recipe.precision.weights)
+def image_of(recipe: Recipe, images: Mapping[str, str]) -> str | None:
+    """The image reference; None for packages. A channel that is not resolved gives ``channel:NAME``."""
+    if recipe.image.channel is not None:
+        return images.get(recipe.image.channel, f"channel:{recipe.image.channel}")
+    return recipe.image.ref
 
 
-def deployment_class(topology: Topology) -> str:
-    """Single node, multi-node or disaggregated. This form knows single nodes only."""
-    return "single_node"
+def engine_words(engine: Engine, pool: Pool) -> list[str]:
+    """The words that begin every worker's command line.
 
-
-def render(loaded: LoadedRecipe, topology: Topology, pool: Pool, script_sha256: str) -> RenderedLaunch:
-    """The argument vector with placeholders, and the launch identity (DESIGN 5.1).
-
-    :param script_sha256: digest of the engine's start script, part of what decides a start.
-    :raises InputError: when the pool cannot serve this recipe.
+    :raises InputError: when the engine cannot be started that way.
     """
+    if pool.launcher == "process":
+        if engine.process is None:
+            raise InputError(f"engine {engine.name} cannot be started as a plain process")
+        return list(engine.process.command)
+    if engine.container is None:
+        raise InputError(f"engine {engine.name} has no container command in the catalog")
+    return list(engine.container.command)
+
+
+def _check_pool(loaded: LoadedRecipe, topology: Topology, pool: Pool, engine: Engine) -> None:
     recipe = loaded.recipe
-    catalog = load_catalog()
-    engine: Engine = catalog.engines[recipe.engine]
-    model = catalog.models[recipe.model]
     if pool.sku != recipe.sku:
         raise InputError(
             f"recipe is for SKU {recipe.sku!r}, pool {pool.name!r} has {pool.sku!r}", where=loaded.recipe_id
         )
-    if topology.gpus > pool.accelerators:
+    if topology.gpus > pool.total_accelerators:
         raise InputError(
             f"topology {topology.label()} needs {topology.gpus} accelerators, "
-            f"pool {pool.name!r} has {pool.accelerators}",
+            f"pool {pool.name!r} has {pool.total_accelerators}",
             where=loaded.recipe_id,
         )
-    if engine.process is None:
+    if pool.launcher == "process":
+        if engine.process is None:
+            raise InputError(
+                f"engine {recipe.engine!r} cannot be started as a plain process", where=loaded.recipe_id
+            )
+        if topology.gpus != 1:
+            raise InputError(
+                "launcher 'process' starts one worker on one accelerator", where=loaded.recipe_id
+            )
+        if recipe.image.packages is None:
+            raise InputError("launcher 'process' needs image.packages", where=loaded.recipe_id)
+    elif recipe.image.packages is not None:
         raise InputError(
-            f"engine {recipe.engine!r} cannot be started as a plain process", where=loaded.recipe_id
+            f"launcher {pool.launcher!r} needs an image reference or a channel", where=loaded.recipe_id
         )
-    if topology.gpus != 1:
-        raise InputError("launcher 'process' starts one worker on one accelerator", where=loaded.recipe_id)
-    argv = [*engine.process.command, *flags(recipe.server.args)]
-    env = dict(sorted(recipe.server.env.items()))
-    weights = weights_of(recipe, model)
-    identity = {
+
+
+def _resolved(
+    recipe: Recipe,
+    engine: Engine,
+    topology: Topology,
+    name: RoleName,
+    role: Role,
+    pool: Pool,
+    shape: Shape,
+    top: int,
+    *,
+    is_twin: bool,
+) -> Resolved:
+    """A role's part, with what the topology and the acceptance add."""
+    utilization = recipe.kv_offload.utilization
+    situation = Situation(
+        role=name,
+        topology=topology.label(),
+        scenario=shape.scenario,
+        concurrency=top,
+        values={
+            "concurrency": top,
+            "isl": shape.isl,
+            "osl": shape.osl,
+            "tp": role.tp,
+            "dp": role.dp_attention,
+            "gpus": role.gpus_per_worker,
+            "dram_gb": pool.offload_gb(role.gpus_per_worker, utilization) if utilization else None,
+        },
+    )
+    part = resolve(recipe.server, recipe.roles.get(name), situation)
+    split = topology_flags(recipe.engine, role)
+    args = merge(part.args, split.args)
+    files, env = part.config_files, part.env
+    if split.config:
+        target = next(iter(files), "config.yaml")
+        files = {**files, target: {**files.get(target, {}), **split.config}}
+    spec = recipe.speculative
+    if spec.acceptance == "pinned" and not is_twin:
+        length = golden_length(recipe.model, spec.method, spec.draft_tokens or 0)
+        pinned = acceptance_flags(recipe.engine, length)
+        args, env = merge(args, pinned.args), {**env, **pinned.env}
+    return Resolved(args, dict(sorted(env.items())), files)
+
+
+def _sidecars(
+    recipe: Recipe, topology: Topology, shape: Shape, top: int
+) -> tuple[tuple[Command, ...], tuple[Command, ...]]:
+    sides: dict[str, list[Command]] = {"before": [], "after": []}
+    for item in recipe.sidecars:
+        if item.when and not item.when.holds(
+            concurrency=top, scenario=shape.scenario, topology=topology.label()
+        ):
+            continue
+        each = next(iter(topology.roles.values())).gpus_per_worker if item.per_gpu else 1
+        sides[item.order].append(
+            Command(
+                name=item.name,
+                argv=list(item.command),
+                env=dict(sorted(item.env.items())),
+                workers=each,
+                ports=tuple(item.ports),
+                packages=tuple(item.packages),
+                ready=item.ready,
+                is_entry=item.is_entry,
+            )
+        )
+    return tuple(sides["before"]), tuple(sides["after"])
+
+
+def _identity(
+    loaded: LoadedRecipe,
+    model: Model,
+    topology: Topology,
+    pool: Pool,
+    inputs: Inputs,
+    deployment: Deployment,
+    *,
+    is_twin: bool,
+) -> dict[str, Any]:
+    recipe = loaded.recipe
+    file = weights_of(recipe, model)
+    weights: list[dict[str, Any]]
+    if file is not None:
+        weights = [{"file": file.file, "sha256": file.sha256}]
+    else:
+        hub = recipe.checkpoint or model.checkpoint_of(recipe.precision.weights)
+        weights = [{"hub_id": hub, "revision": recipe.revision}]
+    image: dict[str, Any] = {"ref": deployment.image}
+    if recipe.image.packages is not None:
+        image = {"packages": recipe.image.packages, "script_sha256": inputs.script_sha256}
+    spec = recipe.speculative.model_dump(mode="json")
+    if is_twin:
+        spec["acceptance"] = "real"
+    return {
         "model": recipe.model,
         "model_revision": recipe.revision or model.revision,
-        "weights": [{"file": weights.file, "sha256": weights.sha256}],
+        "weights": weights,
         "weight_precision": recipe.precision.weights,
         "kv_precision": recipe.precision.kv,
         "engine": recipe.engine,
-        "image": {"packages": recipe.image.packages, "script_sha256": script_sha256},
+        "image": image,
         "launcher": pool.launcher,
-        "device_profile": None,
+        "device_profile": pool.container.device_profile if pool.container else None,
         "sku": recipe.sku,
         "topology": topology.model_dump(mode="json"),
-        "speculative": recipe.speculative,
-        "kv_offload": recipe.kv_offload,
-        "argv": argv,
-        "env": env,
+        "speculative": spec,
+        "kv_offload": recipe.kv_offload.model_dump(mode="json"),
+        "kv_transfer": recipe.kv_transfer.connector if recipe.kv_transfer else None,
+        "features": recipe.features.model_dump(mode="json"),
+        "files": {name: inputs.files.get(name) for name in recipe.files},
+        "argv": deployment.workers[0].argv,
+        "env": deployment.workers[0].env,
+        "commands": [command.identity() for command in deployment.commands],
     }
-    return RenderedLaunch(argv=argv, env=env, identity=identity)

@@ -22,6 +22,8 @@ from isoline.results.windows import Floats
 
 HARD_MAX_FAILED_SHARE = 0.05
 TOKEN_TOLERANCE = 0.02
+CUT_OFF_TOKENS = 1
+"""Tokens by which a response's text may re-tokenise differently at its cut-off end."""
 CACHE_TOLERANCE = 0.02
 """Share of cached input tokens that a scenario which forbids hits lets pass."""
 SEND_DELAY_SHARE = 0.02
@@ -300,7 +302,9 @@ def _tokens(rules: Rules, table: pa.Table, requests: Requests) -> list[ReasonNot
     sampled = ok & ~np.isnan(text) & ~np.isnan(requests.output_tokens)
     if sampled.any() and not rules.random_tokens:
         counted, said = float(text[sampled].sum()), float(requests.output_tokens[sampled].sum())
-        if said > 0 and _is_off(counted / said):
+        # An answer that is cut off may end inside a character: one token of each is no evidence.
+        slack = CUT_OFF_TOKENS * int(sampled.sum())
+        if said > 0 and _is_off(counted / said) and abs(counted - said) > slack:
             notes.append(
                 ReasonNote(
                     code="token_count_mismatch",
