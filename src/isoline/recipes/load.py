@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isoline.catalog.documents import DocumentError, UnknownNameError, load_document, nearest
+from isoline.catalog.trees import parse_yaml, read_text
 from isoline.errors import InputError
+from isoline.recipes.extends import EXTENDS, base_id, validate_extended
 from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
 
@@ -18,14 +20,14 @@ _ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe with its id. ``content`` is resolved: defaults filled in."""
+    """A recipe with its id. ``content`` is resolved: base and defaults filled in; it loads as a recipe."""
 
     recipe_id: str
     recipe: Recipe
 
     @property
     def content(self) -> dict[str, object]:
-        return self.recipe.model_dump(mode="json")
+        return self.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})
 
     @property
     def recipe_digest(self) -> str:
@@ -40,11 +42,11 @@ def recipe_ids(project: Path) -> list[str]:
     return sorted(item for item in found if not item.startswith("_"))
 
 
-def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
-    """One recipe by id, or by its path.
+def recipe_id_of(project: Path, recipe_id: str) -> str:
+    """The id of a recipe that is named by its id or its path, and is there.
 
     :raises InputError: for a path outside recipes/.
-    :raises DocumentError: when there is none of that id, or it is wrong.
+    :raises DocumentError: when there is none of that id.
     """
     path = Path(recipe_id)
     if path.suffix == ".yaml":
@@ -59,12 +61,44 @@ def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
         known = recipe_ids(project)
         words = f"no such recipe; {nearest(recipe_id, known)}"
         raise UnknownNameError([(where, words)], "recipe", recipe_id)
-    recipe = load_document(project / where, Recipe, root=project)
+    return recipe_id
+
+
+def read_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
+    """The recipe of an id that is there, on its base if it extends one; its name is not looked at.
+
+    :raises DocumentError: when it, or its base, is wrong.
+    """
+    where = f"recipes/{recipe_id}.yaml"
+    text = read_text(project / where, where)
+    if EXTENDS.search(text):
+        tree = parse_yaml(text, where)
+        if base_id(tree) is not None:
+            return LoadedRecipe(recipe_id, validate_extended(project, recipe_id, tree, Recipe))
+    return LoadedRecipe(recipe_id, load_document(project / where, Recipe, root=project))
+
+
+def name_problem(loaded: LoadedRecipe) -> str | None:
+    """What is wrong with the file's name, given its content; None when they agree."""
+    recipe = loaded.recipe
     expected = f"{recipe.engine}-{recipe.sku}-{recipe.precision.weights}"
-    name = recipe_id.split("/")[1]
-    if name != expected and not name.startswith(expected + "-"):
-        raise DocumentError([(where, f"the file's name should begin with {expected!r}, as its content says")])
-    return LoadedRecipe(recipe_id, recipe)
+    name = loaded.recipe_id.split("/")[1]
+    if name == expected or name.startswith(expected + "-"):
+        return None
+    return f"the file's name should begin with {expected!r}, as its content says"
+
+
+def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
+    """One recipe by id, or by its path.
+
+    :raises InputError: for a path outside recipes/.
+    :raises DocumentError: when there is none of that id, or it is wrong.
+    """
+    recipe_id = recipe_id_of(project, recipe_id)
+    loaded = read_recipe(project, recipe_id)
+    if (problem := name_problem(loaded)) is not None:
+        raise DocumentError([(f"recipes/{recipe_id}.yaml", problem)])
+    return loaded
 
 
 def match_recipes(project: Path, patterns: list[str]) -> list[str]:

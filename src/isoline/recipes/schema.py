@@ -188,9 +188,14 @@ class AccuracyReference(Document):
 
 
 class Recipe(Document):
-    """One recipe. ``recipe_id`` is its path under ``recipes/`` without suffix."""
+    """One recipe. ``recipe_id`` is its path under ``recipes/`` without suffix.
+
+    ``extends`` is gone when a recipe was read (:mod:`isoline.recipes.extends`): a base that nobody has
+    laid under it would leave out values without a word.
+    """
 
     schema_version: Literal[1]
+    extends: str | None = None  # a recipe that this one differs from; null here once both are one
     model: str
     checkpoint: str | None = None  # hub id of the weights where it is not the model's own
     revision: str | None = None  # default: the catalog's
@@ -215,6 +220,13 @@ class Recipe(Document):
     status: Literal["verified", "unverified"]
     owner: str
     upstream: str  # where the arguments come from
+
+    @field_validator("extends")
+    @classmethod
+    def _base_is_in(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError(f"the base {value!r} was not read: load the recipe by its id")
+        return value
 
     @field_validator("model")
     @classmethod
@@ -320,6 +332,7 @@ def _must_know_at(name: str, known: set[str], kind: str, *loc: str | int) -> Non
 
 
 ANNOTATIONS: dict[str, str] = {
+    "extends": "where the other values come from; the values themselves are in the launch",
     "owner": "who answers for the recipe; nobody measures a person",
     "upstream": "where the arguments come from; the arguments themselves are in the launch",
     "status": "a mark on the curve, not a property of the server",
