@@ -91,6 +91,18 @@ def digests(sources: Sources) -> tuple[set[str], set[str]]:
     )
 
 
+def spelt(recipe: Recipe) -> str:
+    """A recipe as it reaches the server: on a command line 2 and "2" are one word."""
+    content = recipe.model_dump(mode="json")
+    args = content["server"]["args"]
+    content["server"]["args"] = {
+        name: value if isinstance(value, bool) else [str(item) for item in value]
+        if isinstance(value, list) else str(value)
+        for name, value in args.items()
+    }  # fmt: skip
+    return json.dumps(content)
+
+
 @pytest.fixture
 def sources(project: Any) -> Sources:
     """A sweep over all scenarios and concurrencies of the recipe."""
@@ -121,8 +133,8 @@ def test_two_hundred_single_changes(project: Any, tmp_path: Path, sources: Sourc
         except InputError:
             counts["refused"] += 1
             continue
-        if recipe.model_dump_json() == good.model_dump_json():
-            # A default that was written out, or left to itself: nothing was changed.
+        if spelt(recipe) == spelt(good):
+            # A default that was written out or left to itself, 2 as "2": nothing was changed.
             assert after == before
             counts["same"] += 1
         elif place[0] in ANNOTATIONS:
