@@ -12,8 +12,8 @@ from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.profile import profile
 from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.render import deployment_class, render
-from isoline.recipes.schema import Topology
+from isoline.recipes.render import Inputs, RenderedLaunch, Shape, deployment_class, render
+from isoline.recipes.topology import Topology
 from isoline.results import identity
 from isoline.results.checks import plan_digest
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint, Reused
@@ -32,17 +32,37 @@ ASSUMED_TURN = (60, 24)  # uncached input and output tokens of a trace's turn
 class Sources:
     """Everything that a plan is made of, already read and checked.
 
+    :param pools: by SKU; a recipe is planned on the pool of its SKU.
     :param recipes: by recipe id; those that the sweep selects.
-    :param scripts: engine -> SHA-256 of its start script.
+    :param scripts: engine -> SHA-256 of its start script, where it has one.
+    :param images: channel -> image reference, resolved once for the run.
+    :param files: recipe id -> file of its folder -> SHA-256.
     """
 
     sweep: Sweep
-    pool: Pool
+    pools: Mapping[str, Pool]
     recipes: Mapping[str, LoadedRecipe]
     selected: Mapping[int, list[str]]  # index of a selection -> recipe ids
     scenarios: Mapping[str, Scenario]
     datasets: Mapping[str, Dataset]
     scripts: Mapping[str, str]
+    images: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def pool(self) -> Pool:
+        """The only pool.
+
+        :raises InputError: when there are several: a run works on one.
+        """
+        if len(self.pools) != 1:
+            names = ", ".join(sorted(pool.name for pool in self.pools.values()))
+            raise InputError(
+                f"the sweep names the pools {names}",
+                where=f"sweeps/{self.sweep.name}.yaml",
+                remedy="run one of them with --pool",
+            )
+        return next(iter(self.pools.values()))
 
 
 @dataclass
@@ -85,7 +105,7 @@ def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Ex
     selection = sources.sweep.select[index]
     where = f"sweeps/{sources.sweep.name}.yaml"
     meant = {
-        recipe_id: use.concurrency
+        recipe_id: use.all
         for recipe_id in sources.selected[index]
         if (use := sources.recipes[recipe_id].recipe.scenarios.get(selection.scenario))
     }
@@ -149,7 +169,7 @@ def _collect(sources: Sources) -> tuple[dict[str, dict[tuple[str, int], _Wanted]
 
 
 def _curve(
-    loaded: LoadedRecipe, topology: Topology, scenario: Scenario, dataset: str, pool: Pool
+    loaded: LoadedRecipe, topology: Topology, scenario: Scenario, dataset: str, pool: Pool, speculative: str
 ) -> dict[str, Any]:
     recipe = loaded.recipe
     return {
@@ -162,45 +182,51 @@ def _curve(
         "scenario": scenario.name,
         "scenario_version": scenario.version,
         "dataset_digest": dataset,
-        "speculative": recipe.speculative,
-        "kv_offload": recipe.kv_offload,
-        "deployment_class": deployment_class(topology),
+        "speculative": speculative,
+        "kv_offload": recipe.kv_offload.label(),
+        "deployment_class": deployment_class(topology, pool.accelerators),
         "client_class": pool.client_profile,
         "kind": "measured",
         "source": "own",
     }
 
 
-def _point(
-    sources: Sources,
-    loaded: LoadedRecipe,
-    topology: Topology,
-    launch_digest: str,
-    row: _Wanted,
-    repetition: int,
-) -> PlanPoint:
+@dataclass(frozen=True)
+class _Place:
+    """Where a point is: its recipe, topology, pool and rendered launch."""
+
+    loaded: LoadedRecipe
+    topology: Topology
+    pool: Pool
+    rendered: RenderedLaunch
+    is_twin: bool
+
+
+def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks: list[str]) -> PlanPoint:
+    recipe_id, recipe = place.loaded.recipe_id, place.loaded.recipe
     dataset = sources.datasets[row.scenario.dataset]
-    canary = sources.datasets[loaded.recipe.canary]
     who = {
-        "launch_digest": launch_digest,
+        "launch_digest": place.rendered.launch_digest,
         "scenario": row.scenario.identity(),
         "dataset_digest": dataset.digest(),
         "concurrency": row.concurrency,
-        "load_generator": profile(sources.pool.client_profile).identity(),
+        "load_generator": profile(place.pool.client_profile).identity(),
     }
     point_digest = identity.digest(who)
-    curve = _curve(loaded, topology, row.scenario, dataset.digest(), sources.pool)
+    speculative = recipe.speculative
+    if place.is_twin:
+        speculative = speculative.model_copy(update={"acceptance": "real"})
+    curve = _curve(
+        place.loaded, place.topology, row.scenario, dataset.digest(), place.pool, speculative.label()
+    )
     key = identity.curve_key(curve)
-    label = topology.label()
-    # A check costs time and says the same each time: the first repetition has it.
-    tasks = sorted(row.accuracy) if repetition == 1 else []
-    estimate = estimate_s(row.scenario, dataset, row.concurrency) + 20.0 * len(tasks)
-    for task in [canary.name, *tasks]:
+    label = place.topology.label()
+    for task in [*([recipe.canary] if recipe.canary else []), *tasks]:
         if sources.datasets[task].kind != "questions":
-            raise InputError(f"dataset {task!r} holds no questions", where=loaded.recipe_id)
+            raise InputError(f"dataset {task!r} holds no questions", where=recipe_id)
     return PlanPoint(
         point_id=identity.point_id(
-            loaded.recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
+            recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
         ),
         point_digest=point_digest,
         scenario=row.scenario.name,
@@ -208,7 +234,7 @@ def _point(
         repetition=repetition,
         seed=seed_for(dataset.digest(), row.scenario, row.concurrency, repetition),
         accuracy=tasks,
-        estimate_s=estimate,
+        estimate_s=estimate_s(row.scenario, dataset, row.concurrency) + 20.0 * len(tasks),
         curve=curve,
         curve_key=key,
         series_key=identity.series_key(key, label, row.concurrency),
@@ -216,33 +242,66 @@ def _point(
     )
 
 
-def _launch(
+def _shape(scenario: Scenario) -> Shape:
+    return Shape(scenario.name, scenario.isl, scenario.osl)
+
+
+def _launches(
     sources: Sources, loaded: LoadedRecipe, topology: Topology, rows: Iterable[_Wanted]
-) -> PlanLaunch | None:
-    rendered = render(loaded, topology, sources.pool, sources.scripts[loaded.recipe.engine])
-    launch_digest = rendered.launch_digest
-    points = [
-        _point(sources, loaded, topology, launch_digest, row, repetition)
-        for row in rows
-        for repetition in range(1, row.repetitions + 1)
-    ]
-    if not points:
-        return None
-    return PlanLaunch(
-        launch_digest=launch_digest,
-        recipe_id=loaded.recipe_id,
-        recipe_digest=loaded.recipe_digest,
-        topology=topology.label(),
-        gpus=topology.gpus,
-        pool=sources.pool.name,
-        argv=rendered.argv,
-        env=rendered.env,
-        twin_of=None,
-        estimate_s=round(ASSUMED_LAUNCH_S + sum(point.estimate_s for point in points), 1),
-        identity=rendered.identity,
-        recipe=dict(loaded.content),
-        points=points,
+) -> list[PlanLaunch]:
+    """The launches of one topology: points whose rendered server is the same share one.
+
+    Where acceptance is pinned the timed text is garbage by design, so accuracy is checked on a twin:
+    a launch that differs in the acceptance alone.
+    """
+    recipe = loaded.recipe
+    pool = sources.pools.get(recipe.sku) or sources.pool
+    inputs = Inputs(
+        sources.scripts.get(recipe.engine), sources.images, sources.files.get(loaded.recipe_id, {})
     )
+    is_pinned = recipe.speculative.acceptance == "pinned"
+    groups: dict[str, tuple[_Place, list[PlanPoint]]] = {}
+    twins: dict[str, str] = {}
+    made: dict[tuple[Shape, int, bool], RenderedLaunch] = {}
+
+    def add(row: _Wanted, repetition: int, tasks: list[str], *, is_twin: bool) -> str:
+        key = (_shape(row.scenario), row.concurrency, is_twin)
+        if key not in made:
+            made[key] = render(loaded, topology, pool, key[0], row.concurrency, inputs, is_twin=is_twin)
+        place = _Place(loaded, topology, pool, made[key], is_twin)
+        digest = place.rendered.launch_digest
+        points = groups.setdefault(digest, (place, []))[1]
+        points.append(_point(sources, place, row, repetition, tasks))
+        return digest
+
+    for row in rows:
+        use = recipe.scenarios.get(row.scenario.name)
+        if use is None or row.concurrency not in use.at(topology.label()):
+            continue
+        for repetition in range(1, row.repetitions + 1):
+            # A check costs time and says the same each time: the first repetition has it.
+            tasks = sorted(row.accuracy) if repetition == 1 else []
+            timed = add(row, repetition, [] if is_pinned else tasks, is_twin=False)
+            if is_pinned and tasks:
+                twins[add(row, repetition, tasks, is_twin=True)] = timed
+    return [
+        PlanLaunch(
+            launch_digest=digest,
+            recipe_id=loaded.recipe_id,
+            recipe_digest=loaded.recipe_digest,
+            topology=topology.label(),
+            gpus=topology.gpus,
+            pool=pool.name,
+            argv=place.rendered.argv,
+            env=place.rendered.env,
+            twin_of=twins.get(digest),
+            estimate_s=round(ASSUMED_LAUNCH_S + sum(point.estimate_s for point in points), 1),
+            identity=place.rendered.identity,
+            recipe=dict(loaded.content),
+            points=points,
+        )
+        for digest, (place, points) in groups.items()
+    ]
 
 
 def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
@@ -258,20 +317,21 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
     owner: dict[str, str] = {}
     for recipe_id, rows in wanted.items():
         loaded = sources.recipes[recipe_id]
+        if loaded.recipe.sku not in sources.pools and len(sources.pools) > 1:
+            excluded.append(Excluded(what=recipe_id, why=f"no pool of the sweep has SKU {loaded.recipe.sku}"))
+            continue
         for topology in loaded.recipe.topologies:
-            launch = _launch(sources, loaded, topology, rows.values())
-            if launch is None:
-                continue
-            twin = owner.setdefault(launch.launch_digest, recipe_id)
-            if twin != recipe_id:
-                excluded.append(
-                    Excluded(
-                        what=f"{recipe_id} {launch.topology}",
-                        why=f"the same launch as {twin}, which is planned",
+            for launch in _launches(sources, loaded, topology, rows.values()):
+                first = owner.setdefault(launch.launch_digest, recipe_id)
+                if first != recipe_id:
+                    excluded.append(
+                        Excluded(
+                            what=f"{recipe_id} {launch.topology}",
+                            why=f"the same launch as {first}, which is planned",
+                        )
                     )
-                )
-                continue
-            launches.append(launch)
+                    continue
+                launches.append(launch)
     if not launches:
         raise InputError("nothing is selected", where=f"sweeps/{sources.sweep.name}.yaml")
     return assemble(sources.sweep, launches, reused=[], excluded=excluded, created_from=created_from)

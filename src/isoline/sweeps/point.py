@@ -256,6 +256,8 @@ class Attempt:
         return replace(spec, tick_hz=None if tick is None else tick * self.tick_factor)
 
     def _canary(self) -> None:
+        if self.live.recipe.canary is None:
+            return  # nobody has measured which questions this model always answers right
         dataset = self.context.datasets[self.live.recipe.canary]
         self.seen.canary, reasons = run_canary(
             self.live.server.url,

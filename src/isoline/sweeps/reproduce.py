@@ -135,7 +135,7 @@ def prepare(
     )
     plan = assemble(sweep, [launch], reused=[], excluded=[], created_from=lock.created_from)
     scenarios = {scenario.name: scenario}
-    sources = Sources(sweep, pool, {}, {}, scenarios, datasets, {})
+    sources = Sources(sweep, {pool.sku: pool}, {}, {}, scenarios, datasets, {})
     return Prepared(sources, plan, None), scenarios, datasets
 
 

@@ -132,7 +132,7 @@ class Sweep(Document):
     schema_version: Literal[1]
     name: str = Field(pattern=NAME)
     description: str = ""
-    pool: str
+    pool: str | list[str]  # several: each recipe is planned on the one of its SKU
     select: list[Selection] = Field(min_length=1)
     reuse: Reuse = Reuse()
     budget: Budget = Budget()

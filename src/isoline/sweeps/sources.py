@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
-from isoline.catalog.pools import load_pool
+from isoline.catalog.pools import Pool, load_pool
 from isoline.datasets.schema import Dataset, load_dataset
 from isoline.errors import InputError
 from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
@@ -20,10 +20,13 @@ from isoline.sweeps.plan import Sources
 from isoline.sweeps.schema import Scenario, Sweep, load_scenario
 
 
-def read_sources(project: Path, sweep: Sweep, *, pool: str | None = None) -> Sources:
+def read_sources(
+    project: Path, sweep: Sweep, *, pool: str | None = None, images: Mapping[str, str] | None = None
+) -> Sources:
     """Read recipes, scenarios, datasets and the pool that a sweep names.
 
     :param pool: instead of the sweep's own.
+    :param images: channel -> image reference, resolved for this run.
     :raises DocumentError, InputError: for the first thing that is wrong.
     """
     where = f"sweeps/{sweep.name}.yaml"
@@ -52,15 +55,11 @@ def read_sources(project: Path, sweep: Sweep, *, pool: str | None = None) -> Sou
             dataset(task, where, *here, "accuracy", task)
         for recipe_id in selected[index]:
             loaded = recipes.setdefault(recipe_id, load_recipe(project, recipe_id))
-            dataset(loaded.recipe.canary, recipe_file(recipe_id), "canary")
-    if pool is None:
-        with named_at(project, where, "pool"):
-            machines = load_pool(project, sweep.pool)
-    else:
-        machines = load_pool(project, pool)
+            if loaded.recipe.canary is not None:
+                dataset(loaded.recipe.canary, recipe_file(recipe_id), "canary")
     return Sources(
         sweep=sweep,
-        pool=machines,
+        pools=_pools(project, sweep, pool),
         recipes=recipes,
         selected=selected,
         scenarios=scenarios,
@@ -68,8 +67,50 @@ def read_sources(project: Path, sweep: Sweep, *, pool: str | None = None) -> Sou
         scripts={
             name: file_sha256(engine_adapter(name).script())
             for name in sorted({loaded.recipe.engine for loaded in recipes.values()})
+            if load_catalog().engines[name].process is not None
         },
+        images=dict(images or {}),
+        files={recipe_id: file_digests(project, loaded) for recipe_id, loaded in recipes.items()},
     )
+
+
+def _pools(project: Path, sweep: Sweep, override: str | None) -> dict[str, Pool]:
+    """SKU -> pool.
+
+    :raises DocumentError: for two pools of one SKU, or one that is not there.
+    """
+    if override is not None:
+        pool = load_pool(project, override)
+        return {pool.sku: pool}
+    where = f"sweeps/{sweep.name}.yaml"
+    names = sweep.pool if isinstance(sweep.pool, list) else [sweep.pool]
+    found: dict[str, Pool] = {}
+    for number, name in enumerate(names):
+        loc: tuple[int | str, ...] = ("pool", number) if isinstance(sweep.pool, list) else ("pool",)
+        with named_at(project, where, *loc):
+            pool = load_pool(project, name)
+        if pool.sku in found:
+            what = f"pools {found[pool.sku].name!r} and {name!r} have the same SKU"
+            raise DocumentError([(locate(project / where, list(loc), where), what)])
+        found[pool.sku] = pool
+    return found
+
+
+def file_digests(project: Path, loaded: LoadedRecipe) -> dict[str, str]:
+    """SHA-256 of each file that a recipe names in its folder.
+
+    :raises DocumentError: when one is not there or lies elsewhere.
+    """
+    where = recipe_file(loaded.recipe_id)
+    folder = (project / where).parent.resolve()
+    found = {}
+    for index, name in enumerate(loaded.recipe.files):
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder) or not path.is_file():
+            place = locate(project / where, ["files", index], where)
+            raise DocumentError([(place, f"no file {name!r} beside the recipe")])
+        found[name] = file_sha256(path)
+    return found
 
 
 def recipe_file(recipe_id: str) -> str:
@@ -123,12 +164,10 @@ def check_recipe(project: Path, recipe_id: str) -> list[tuple[str, str]]:
             scenario = load_scenario(project, name)
             with named_at(project, scenario_file(name), "dataset"):
                 _check_kind(project, scenario, load_dataset(project, scenario.dataset))
-    questions(loaded.recipe.canary, "canary")
+    if loaded.recipe.canary is not None:
+        questions(loaded.recipe.canary, "canary")
     for name in loaded.recipe.accuracy:
         questions(name, "accuracy", name)
-    if load_catalog().engines[loaded.recipe.engine].process is None:
-        place = locate(project / where, ["engine"], where)
-        problems.append((place, f"engine {loaded.recipe.engine!r} cannot be started yet"))
     return problems
 
 
