@@ -10,12 +10,13 @@ import difflib
 import re
 import typing
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from isoline.catalog.fastyaml import fast_parse
 from isoline.catalog.trees import DocumentError as DocumentError
 from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text, step, to_plain
 
@@ -202,7 +203,19 @@ def load_document(path: Path, model: type[M], *, root: Path | None = None) -> M:
     :raises DocumentError: when it is absent, unreadable, not YAML or not of the schema.
     """
     where = str(path.relative_to(root)) if root and path.is_relative_to(root) else str(path)
-    return validate(parse_yaml(read_text(path, where), where), model, where)
+    return validate_text(read_text(path, where), model, where)
+
+
+def validate_text(text: str, model: type[M], where: str) -> M:
+    """Validate the text of a document: the fast way where it is good, else with the lines of its mistakes.
+
+    :raises DocumentError: when it is not YAML or not of the schema.
+    """
+    plain = fast_parse(text)
+    if isinstance(plain, dict):
+        with suppress(ValidationError):
+            return model.model_validate(plain)
+    return validate(parse_yaml(text, where), model, where)
 
 
 def load_named(project: Path, folder: str, name: str, kind: str, model: type[M]) -> M:

@@ -227,8 +227,9 @@ def _resolved(
         target = next(iter(files), "config.yaml")
         files = {**files, target: {**files.get(target, {}), **split.config}}
     spec = recipe.speculative
-    if spec.acceptance == "pinned" and not is_twin:
-        length = golden_length(recipe.model, spec.method, spec.draft_tokens or 0)
+    # An incomplete recipe is never started: without a draft length there is nothing to look up.
+    if spec.acceptance == "pinned" and not is_twin and spec.draft_tokens is not None:
+        length = golden_length(recipe.model, spec.method, spec.draft_tokens)
         pinned = acceptance_flags(recipe.engine, length)
         args, env = merge(args, pinned.args), {**env, **pinned.env}
     return Resolved(args, dict(sorted(env.items())), files)
@@ -283,7 +284,10 @@ def _identity(
     spec = recipe.speculative.model_dump(mode="json")
     if is_twin:
         spec["acceptance"] = "real"
+    # Two launches whose arguments nobody knows are never held to be the same one.
+    unknown = {"incomplete": recipe.incomplete, "upstream": recipe.upstream} if recipe.incomplete else {}
     return {
+        **unknown,
         "model": recipe.model,
         "model_revision": recipe.revision or model.revision,
         "weights": weights,

@@ -86,8 +86,6 @@ class Speculative(Document):
         if self.method == "none":
             if self.draft_tokens or self.draft_model or self.acceptance != "real":
                 raise ValueError("method none has no draft and no acceptance")
-        elif self.draft_tokens is None:
-            raise ValueError(f"method {self.method} has draft_tokens")
         if self.method == "draft" and self.draft_model is None:
             raise ValueError("method draft has a draft_model")
         if self.draft_revision and not self.draft_model:
@@ -99,7 +97,7 @@ class Speculative(Document):
         if self.method == "none":
             return "none"
         pinned = "-pinned" if self.acceptance == "pinned" else ""
-        return f"{self.method}-{self.draft_tokens}{pinned}"
+        return f"{self.method}-{self.draft_tokens or 'unknown'}{pinned}"
 
 
 class KvOffload(Document):
@@ -187,6 +185,10 @@ class AccuracyReference(Document):
         return self
 
 
+Unknown = Literal["server.args", "precision.kv", "speculative.draft_tokens"]
+"""What the source of an imported recipe may not say."""
+
+
 class Recipe(Document):
     """One recipe. ``recipe_id`` is its path under ``recipes/`` without suffix.
 
@@ -217,6 +219,7 @@ class Recipe(Document):
     scenarios: dict[str, ScenarioUse] = Field(min_length=1)
     canary: str | None = None  # dataset of kind questions that this model always answers right
     accuracy: dict[str, AccuracyReference] = {}
+    incomplete: list[Unknown] = []  # what its source does not say: it can be planned, never started
     status: Literal["verified", "unverified"]
     owner: str
     upstream: str  # where the arguments come from
@@ -298,6 +301,24 @@ class Recipe(Document):
         return self
 
     @model_validator(mode="after")
+    def _says_what_is_unknown(self) -> Recipe:
+        if self.incomplete and self.status == "verified":
+            raise ValueAtError("what is incomplete was not verified", "status")
+        spec = self.speculative
+        if spec.method != "none" and spec.draft_tokens is None:
+            if "speculative.draft_tokens" not in self.incomplete:
+                raise ValueAtError(f"method {spec.method} has draft_tokens", "speculative")
+        elif "speculative.draft_tokens" in self.incomplete:
+            raise ValueAtError("speculative.draft_tokens is not unknown", "incomplete")
+        if (self.precision.kv == "unknown") != ("precision.kv" in self.incomplete):
+            raise ValueAtError(
+                "precision.kv is unknown exactly where `incomplete` lists precision.kv", "precision", "kv"
+            )
+        if "server.args" in self.incomplete and (self.server.args or self.roles):
+            raise ValueAtError("server.args are not unknown", "incomplete")
+        return self
+
+    @model_validator(mode="after")
     def _fits_the_catalog(self) -> Recipe:
         engine, model = load_catalog().engines[self.engine], load_catalog().models[self.model]
         parts: list[tuple[Any, tuple[str, ...]]] = [(self.server, ("server", "args"))]
@@ -313,7 +334,8 @@ class Recipe(Document):
         )
         if self.checkpoint is None and self.revision is not None:
             _must_know_at(self.revision, {model.revision or ""}, f"revision of {self.model}", "revision")
-        for name, default in engine.kv_precision_args.items():
+        owned = {} if self.precision.kv == "unknown" else engine.kv_precision_args
+        for name, default in owned.items():
             given = self.server.args.get(name, default)
             if given != self.precision.kv:
                 raise ValueAtError(
