@@ -57,6 +57,7 @@ COMMANDS: tuple[Entry, ...] = (
         "doctor",
     ),
     Entry("recipe", "isoline.cli.recipe", "List, show, check and render recipes."),
+    Entry("engine", "isoline.cli.engine", "Known engines and their arguments; learn those of a version."),
     Entry("sweep", "isoline.cli.sweep", "Plan, run and watch sweeps."),
     Entry("results", "isoline.cli.results", "Ingest, rebuild, query and verify results."),
     Entry(

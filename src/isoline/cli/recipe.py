@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -52,39 +51,70 @@ def list_(format: FormatOption = "table") -> None:
 
 
 @app.command()
-def show(recipe: RecipeArgument) -> None:
-    """A recipe with every default filled in, as YAML, and its digest."""
-    from ruamel.yaml import YAML
-
+def show(
+    recipe: RecipeArgument,
+    other: Annotated[
+        str | None, typer.Option("--diff", help="Print only what differs from this recipe.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """A recipe as it is resolved: base and defaults filled in, and where each value comes from."""
+    from isoline.catalog.facts import catalog_of
     from isoline.recipes.load import load_recipe
+    from isoline.recipes.shown import as_yaml, differences, path_of, shown, values_of
 
-    loaded = load_recipe(find_project(), recipe)
-    typer.echo(f"# {loaded.recipe_id}\n# recipe_digest: {loaded.recipe_digest}")
-    yaml = YAML()
-    yaml.default_flow_style = False
-    yaml.dump(loaded.content, sys.stdout)
+    project = find_project()
+    with catalog_of(project):
+        loaded = load_recipe(project, recipe)
+        if other is not None:
+            rows = differences(loaded, load_recipe(project, other))
+            emit(rows, format, columns=["path", "a", "b", "kind"])
+            return
+        found = shown(project, loaded)
+    if format == "table":
+        typer.echo(f"# {loaded.recipe_id}\n# recipe_digest: {loaded.recipe_digest}")
+        typer.echo(as_yaml(found), nl=False)
+        return
+    rows = [
+        {"path": path_of(loc), "value": value, "origin": found.origins[loc]}
+        for loc, value in values_of(found.content)
+    ]
+    emit(rows, format, columns=["path", "value", "origin"])
 
 
 @app.command()
 def check(
-    recipes: Annotated[list[str] | None, typer.Argument(help="Recipe ids or paths.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Check every recipe.")] = False,
+    recipes: Annotated[
+        list[str] | None, typer.Argument(help="Recipe ids or paths; none: all recipes.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Check every recipe, as without any name.")] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Print figures too, such as memory estimates.")
+    ] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules and stop.")] = False,
+    format: FormatOption = "table",
 ) -> None:
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
-    from isoline.recipes.load import recipe_ids
-    from isoline.sweeps.sources import check_recipe
+    from isoline.recipes.lint import RULES
+    from isoline.sweeps.lint import lint_recipes
 
-    project = find_project()
-    if bool(recipes) == all_:
-        raise InputError("name recipes, or say --all", where="recipe check")
-    wrong = 0
-    ids = recipe_ids(project) if all_ else recipes or []
-    for recipe_id in ids:
-        problems = check_recipe(project, recipe_id)
-        wrong += bool(problems)
-        for where, what in problems:
-            typer.echo(f"{where}: {what}", err=True)
-    typer.echo(f"{len(ids) - wrong} of {len(ids)} recipe(s) are fine")
+    if rules:
+        emit([{"rule": r.name, "severity": r.severity, "checks": r.checks} for r in RULES.values()], format)
+        return
+    if recipes and all_:
+        raise InputError("name recipes, or say --all, not both", where="recipe check")
+    ids, found = lint_recipes(find_project(), recipes or [])
+    said = [item for item in found if notes or item.severity != "note" or len(ids) == 1]
+    if format == "table":
+        for item in said:
+            typer.echo(item.text())
+    else:
+        columns = ["file", "line", "severity", "rule", "what", "mend"]
+        emit([{name: getattr(item, name) for name in columns} for item in said], format, columns=columns)
+    wrong = {item.file for item in found if item.severity == "error"}
+    warned = sum(item.severity == "warning" for item in found)
+    summary = f"{len(ids)} recipe(s): {len(wrong)} file(s) with errors, {warned} warning(s)"
+    typer.echo(summary, err=format != "table")
     if wrong:
         raise typer.Exit(1)
 

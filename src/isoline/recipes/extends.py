@@ -8,7 +8,6 @@ what every role gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +30,6 @@ _BASE = 10_000_000
 def keeps_null(path: Loc) -> bool:
     """Whether ``null`` at this place is a value of its own and not a removal."""
     return len(path) == 4 and path[0] == "roles" and path[2] in ("args", "env")
-
-
-def merge_plain(
-    base: Mapping[str, Any], own: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """``own`` on ``base``, as the module says. Pure."""
-    merged = dict(base)
-    for name, value in own.items():
-        before = merged.get(name)
-        here = (*path, name)
-        if value is None:
-            if keeps_null(here):
-                merged[name] = None
-            else:
-                merged.pop(name, None)
-        elif _are_mappings(before, value):
-            merged[name] = merge_plain(before, value, here)
-        else:
-            merged[name] = value
-    return merged
 
 
 def _are_mappings(before: Any, value: Any) -> bool:
@@ -83,7 +62,7 @@ def _put(node: CommentedMap, key: Any, value: Any, line: int) -> None:
 
 
 def _merged(base: CommentedMap, own: CommentedMap, path: tuple[str, ...] = ()) -> CommentedMap:
-    """As :func:`merge_plain`, on trees that know their lines; ``base`` is shifted already."""
+    """``own`` on ``base``, whose lines are shifted already, as the module says."""
     made = CommentedMap()
     for key, value in base.items():
         _put(made, key, value, base.lc.data[key][0])

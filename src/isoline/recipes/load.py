@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from isoline.catalog.documents import DocumentError, UnknownNameError, load_document, nearest
+from isoline.catalog.documents import DocumentError, UnknownNameError, nearest, validate_text
 from isoline.catalog.trees import parse_yaml, read_text
 from isoline.errors import InputError
 from isoline.recipes.extends import EXTENDS, base_id, validate_extended
@@ -75,7 +75,7 @@ def read_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
         tree = parse_yaml(text, where)
         if base_id(tree) is not None:
             return LoadedRecipe(recipe_id, validate_extended(project, recipe_id, tree, Recipe))
-    return LoadedRecipe(recipe_id, load_document(project / where, Recipe, root=project))
+    return LoadedRecipe(recipe_id, validate_text(text, Recipe, where))
 
 
 def name_problem(loaded: LoadedRecipe) -> str | None:

@@ -1,129 +1,82 @@
 """What a deployment needs at least of an accelerator's memory: weights and KV cache. Pure.
 
-Every figure is a lower bound of what the engine will take: activations, graphs and workspaces come on
-top. So "does not fit" is certain, "fits" is not. What is not known is None, never a guess.
+Every figure is a lower bound of what the engine takes: activations, graphs and workspaces come on top.
+So "does not fit" is certain, "fits" is not. What is not known is None and is said, never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from isoline.catalog.models import Architecture
 from isoline.recipes.topology import Role
-
-BYTES_PER_PARAMETER: dict[str, float] = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "f16": 2.0,
-    "fp8": 1.0,
-    "fp8-block": 1.0 + 4 / (128 * 128),  # one float scale for a block of 128 × 128
-    "mxfp8": 1.0 + 1 / 32,  # one byte of scale for 32 values
-    "int8": 1.0,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,  # one byte of scale for 16 values
-    "int4": 0.5,
-    "q4_1": 20 / 32,  # 16 bytes of values, 4 of scale and minimum for 32 values
-    "q8_0": 34 / 32,
-}
-"""Bytes of one parameter by the exact name of a precision, block scales included: the definitions of
-the formats (OCP Microscaling 1.0 for mx*, NVIDIA's NVFP4, GGML's block types). A checkpoint keeps some
-layers wider, so parameters × this is a lower bound."""
-
-BYTES_PER_KV_VALUE: dict[str, float] = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "f16": 2.0,
-    "fp8": 1.0,
-    "fp8_e4m3": 1.0,
-    "fp8_e5m2": 1.0,
-    "fp8-e4m3": 1.0,
-    "fp8-e5m2": 1.0,
-    "int8": 1.0,
-    "nvfp4": 0.5 + 1 / 16,
-    "mxfp4": 0.5 + 1 / 32,
-    "q8_0": 34 / 32,
-}
-"""Bytes of one value in the KV cache by the exact name of its precision."""
 
 GB = 1e9
 
 
 @dataclass(frozen=True)
-class Attention:
-    """What decides the size of a model's KV cache.
+class Known:
+    """A figure with how it is known; ``value`` None: ``how`` says what is missing."""
 
-    * ``layers``: those that keep keys and values of the whole context (no linear or sliding-window ones).
-    * GQA: ``kv_heads`` × ``head_dim``, keys and values apart. MLA: ``kv_lora_rank`` + ``rope_dim``, once.
-    """
-
-    layers: int | None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    kv_lora_rank: int | None = None
-    rope_dim: int | None = None
-
-    @property
-    def is_mla(self) -> bool:
-        """Whether keys and values are one latent vector, which tensor parallelism cannot split."""
-        return self.kv_lora_rank is not None
+    value: float | None
+    how: str
 
 
 def weight_bytes(
-    *, known_bytes: int | None, parameters: int | None, precision: str
-) -> tuple[float | None, str]:
-    """(bytes of all weights or None, how that is known).
+    precision: str, *, bits: float | None, parameters: int | None, exact: int | None, size_gb: float | None
+) -> Known:
+    """Bytes of all weights of a model.
 
-    :param known_bytes: of the checkpoint's files, which wins.
+    :param bits: of one value at this precision, its share of the scale included.
+    :param exact: bytes of the checkpoint's files; wins.
+    :param size_gb: what its source says that it takes; comes next.
     """
-    if known_bytes is not None:
-        return float(known_bytes), "size of the checkpoint"
-    each = BYTES_PER_PARAMETER.get(precision)
-    if parameters is None or each is None:
-        missing = "parameters" if parameters is None else f"the width of {precision}"
-        return None, f"{missing} unknown"
-    return parameters * each, f"{parameters / 1e9:.4g} B parameters × {each:.4g} bytes"
+    if exact is not None:
+        return Known(float(exact), "size of the checkpoint's files")
+    if size_gb is not None:
+        return Known(size_gb * GB, "size that the checkpoint's source names")
+    if parameters is None:
+        return Known(None, "number of parameters unknown")
+    if bits is None:
+        return Known(None, f"bits of weight precision {precision!r} unknown")
+    return Known(parameters * bits / 8, f"{parameters / 1e9:.4g} B parameters × {bits / 8:.4g} bytes")
 
 
-def kv_bytes_per_token(attention: Attention, precision: str) -> float | None:
-    """KV cache of one token over all layers, bytes, unsplit; None where a fact is not known."""
-    each = BYTES_PER_KV_VALUE.get(precision)
-    if each is None or attention.layers is None:
-        return None
-    if attention.kv_lora_rank is not None:
-        if attention.rope_dim is None:
-            return None
-        return attention.layers * (attention.kv_lora_rank + attention.rope_dim) * each
-    if attention.kv_heads is None or attention.head_dim is None:
-        return None
-    return 2 * attention.layers * attention.kv_heads * attention.head_dim * each
+def kv_bytes(architecture: Architecture | None, precision: str, *, bits: float | None) -> Known:
+    """Bytes that one token takes in the KV cache of the whole model, not split over devices."""
+    if architecture is None:
+        return Known(None, "architecture of the model unknown")
+    if bits is None:
+        return Known(None, f"bits of KV precision {precision!r} unknown")
+    value = architecture.kv_bytes_per_token(bits / 8)
+    if value is None:
+        return Known(None, "the catalog does not tell how much this model's attention keeps for a token")
+    return Known(value, f"{architecture.kv_layers} layers, {precision}")
 
 
-def kv_ways(attention: Attention, role: Role) -> int:
+def kv_ways(architecture: Architecture, role: Role) -> int:
     """Over how many devices of one worker the KV cache of all its requests is split.
 
     DP attention and dcp split any cache (by request, by token), tensor parallelism splits KV heads,
     as far as there are any; a latent cache is on each tensor-parallel device in full.
     """
-    tensor = role.tp // (role.dp_attention * role.dcp)
-    heads = 1 if attention.is_mla or attention.kv_heads is None else attention.kv_heads
-    return role.pp * role.dp_attention * role.dcp * max(1, min(tensor, heads))
+    tensor = max(1, role.tp // (role.dp_attention * role.dcp))
+    heads = 1 if architecture.mla is not None or architecture.kv_heads is None else architecture.kv_heads
+    return role.pp * role.dp_attention * role.dcp * min(tensor, heads)
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one device of a role needs at least, bytes."""
+    """What one device of a role needs at least, bytes; ``unknown`` says what could not be counted."""
 
     weights: float | None
     kv: float | None
     usable: float | None
-    how: str
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
     @property
     def total(self) -> float | None:
-        """Weights and KV cache; what is unknown counts for nothing. None where nothing is known."""
+        """Weights and KV cache as far as they are known; None where neither is."""
         parts = [part for part in (self.weights, self.kv) if part is not None]
         return sum(parts) if parts else None
 
@@ -148,43 +101,27 @@ def _gb(value: float | None) -> str:
 def need(
     role: Role,
     *,
-    weights: float | None,
-    how: str,
-    attention: Attention,
-    kv_precision: str,
+    weights: Known,
+    kv_per_token: Known,
+    architecture: Architecture | None,
     tokens: int | None,
     usable: float | None,
 ) -> Need:
     """What one device of a role needs.
 
     :param weights: of the whole model, bytes.
-    :param tokens: that one worker of the role holds at once; None: not known, and not asked for.
+    :param tokens: that one worker of the role holds at once; None where a scenario does not say, then
+        the KV cache is left out.
     :param usable: of one device, bytes.
     """
-    unknown: list[str] = []
-    if weights is None:
-        unknown.append(how)
+    unknown = [weights.how] if weights.value is None else []
     if usable is None:
         unknown.append("usable memory of the SKU unknown")
     kv: float | None = None
     if tokens is not None:
-        per_token = kv_bytes_per_token(attention, kv_precision)
-        if per_token is None:
-            unknown.append(_why_unknown(attention, kv_precision))
+        if kv_per_token.value is None or architecture is None:
+            unknown.append(kv_per_token.how)
         else:
-            kv = tokens * per_token / kv_ways(attention, role)
-    return Need(
-        weights=None if weights is None else weights / role.gpus_per_worker,
-        kv=kv,
-        usable=usable,
-        how=how,
-        unknown=tuple(unknown),
-    )
-
-
-def _why_unknown(attention: Attention, kv_precision: str) -> str:
-    if kv_precision not in BYTES_PER_KV_VALUE:
-        return f"the width of KV precision {kv_precision!r} unknown"
-    names: Iterable[str] = ("layers", "rope_dim") if attention.is_mla else ("layers", "kv_heads", "head_dim")
-    missing = [name for name in names if getattr(attention, name) is None]
-    return f"{' and '.join(missing)} of the model unknown"
+            kv = tokens * kv_per_token.value / kv_ways(architecture, role)
+    each = None if weights.value is None else weights.value / role.gpus_per_worker
+    return Need(each, kv, usable, tuple(unknown))

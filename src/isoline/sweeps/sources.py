@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool
 from isoline.datasets.schema import Dataset, load_dataset
-from isoline.errors import InputError
 from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
 from isoline.results.bundle import file_sha256
 from isoline.runners.engines import engine_adapter
@@ -50,7 +48,7 @@ def read_sources(
             scenario = load_scenario(project, selection.scenario)
         scenarios[scenario.name] = scenario
         dataset(scenario.dataset, scenario_file(scenario.name), "dataset")
-        _check_kind(project, scenario, datasets[scenario.dataset])
+        check_kind(project, scenario, datasets[scenario.dataset])
         for task in selection.accuracy:
             dataset(task, where, *here, "accuracy", task)
         for recipe_id in selected[index]:
@@ -123,52 +121,16 @@ def scenario_file(name: str) -> str:
     return f"sweeps/scenarios/{name}.yaml"
 
 
-def _check_kind(project: Path, scenario: Scenario, dataset: Dataset) -> None:
+def check_kind(project: Path, scenario: Scenario, dataset: Dataset) -> None:
+    """Whether a scenario can use a dataset.
+
+    :raises DocumentError: at the line of the scenario that names it.
+    """
     wanted = "synthetic" if scenario.kind == "fixed_length" else "multi_turn"
     if dataset.kind != wanted:
         file = scenario_file(scenario.name)
         what = f"a {scenario.kind} scenario cannot use dataset {dataset.name!r} of kind {dataset.kind}"
         raise DocumentError([(locate(project / file, ["dataset"], file), what)])
-
-
-def check_recipe(project: Path, recipe_id: str) -> list[tuple[str, str]]:
-    """Everything that can be said about a recipe without a machine; empty when all is well.
-
-    :returns: (file:line, what is wrong), in order.
-    """
-    try:
-        loaded = load_recipe(project, recipe_id)
-    except DocumentError as error:
-        return error.problems
-    except InputError as error:
-        return [(error.where, error.what)]
-    where = recipe_file(loaded.recipe_id)
-    problems: list[tuple[str, str]] = []
-
-    @contextmanager
-    def noted(*loc: int | str) -> Iterator[None]:
-        try:
-            with named_at(project, where, *loc):
-                yield
-        except DocumentError as error:
-            problems.extend(error.problems)
-
-    def questions(name: str, *loc: str) -> None:
-        with noted(*loc):
-            if load_dataset(project, name).kind != "questions":
-                place = locate(project / where, loc, where)
-                problems.append((place, f"{'.'.join(loc)}: dataset {name!r} holds no questions"))
-
-    for name in loaded.recipe.scenarios:
-        with noted("scenarios", name):
-            scenario = load_scenario(project, name)
-            with named_at(project, scenario_file(name), "dataset"):
-                _check_kind(project, scenario, load_dataset(project, scenario.dataset))
-    if loaded.recipe.canary is not None:
-        questions(loaded.recipe.canary, "canary")
-    for name in loaded.recipe.accuracy:
-        questions(name, "accuracy", name)
-    return problems
 
 
 def git_state(project: Path) -> dict[str, Any]:

@@ -1,0 +1,293 @@
+"""Rules about sizes: devices and nodes, what divides, context lengths, memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from isoline.errors import InputError
+from isoline.recipes.engine_flags import FAMILIES, topology_flags
+from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said
+from isoline.recipes.lint.parts import Place, parts, value_loc
+from isoline.recipes.memory import kv_bytes, need, weight_bytes
+from isoline.recipes.resolve import Resolved
+from isoline.recipes.topology import Role
+
+
+def _roles(context: Context) -> Iterable[tuple[int, str, Role]]:
+    for index, topology in enumerate(context.recipe.topologies):
+        for name, role in topology.roles.items():
+            yield index, name, role
+
+
+def devices(context: Context) -> Iterable[Finding]:
+    """A worker fits a node, or takes whole nodes; a pool has as many devices as a launch needs."""
+    said = Said(context, "devices", "error")
+    per_node, world = context.sku.devices_per_node, None
+    if context.sku.scale_up is not None:
+        world = context.sku.scale_up.world
+    for index, name, role in _roles(context):
+        loc = ("topologies", index, name)
+        size = role.gpus_per_worker
+        if per_node is None:
+            continue
+        if size > per_node and size % per_node:
+            said.add(
+                loc,
+                f"a worker takes {size} devices, which is neither within a node of {context.recipe.sku} "
+                f"({per_node} devices) nor whole nodes",
+                f"make tp × pp at most {per_node}, or a multiple of it",
+            )
+        elif world is not None and size > world:
+            said.add(
+                loc,
+                f"a worker takes {size} devices, but the fast network of {context.recipe.sku} joins {world}",
+                "use more workers, or say pp between the groups",
+                severity="warning",
+            )
+    largest = context.project.pools.get(context.recipe.sku)
+    for index, topology in enumerate(context.recipe.topologies):
+        if largest is not None and topology.gpus > largest:
+            said.add(
+                ("topologies", index),
+                f"topology {topology.label()} needs {topology.gpus} devices; "
+                f"the largest pool of {context.recipe.sku} gives a launch {largest}",
+                "add nodes to a pool in runners/, or make the topology smaller",
+                severity="warning",
+            )
+    return said
+
+
+def divides(context: Context) -> Iterable[Finding]:
+    """Heads, KV heads and experts can be split as the topology says."""
+    said = Said(context, "divides", "error")
+    shape = context.model.architecture
+    redundant = _redundant_experts(context)
+    for index, name, role in _roles(context):
+        loc = ("topologies", index, name)
+        tensor = role.tp // role.dp_attention
+        try:
+            topology_flags(context.recipe.engine, role)
+        except InputError as error:
+            said.add(loc, error.what, "choose a split that this engine has", key="engine")
+        if shape is None:
+            continue
+        if shape.heads % tensor:
+            said.add(
+                (*loc, "tp"),
+                f"{shape.heads} attention heads of {context.recipe.model} cannot be split {tensor} ways "
+                f"(tp / dp_attention)",
+                f"use a tp that divides {shape.heads}, or DP attention",
+            )
+        kv = shape.kv_heads if shape.mla is None else None
+        if kv is not None and kv % tensor and tensor % kv:
+            said.add(
+                (*loc, "tp"),
+                f"{kv} KV heads of {context.recipe.model} cannot be split or copied evenly {tensor} ways",
+                f"use a tp / dp_attention that divides {kv} or is a multiple of it",
+                key="kv",
+            )
+        if role.ep > 1:
+            yield_from = _experts(context, role, redundant)
+            if yield_from is not None:
+                said.add((*loc, "ep"), *yield_from)
+        if shape.layers < role.pp:
+            said.add(
+                (*loc, "pp"),
+                f"{shape.layers} layers cannot make {role.pp} pipeline stages",
+                f"use a pp of at most {shape.layers}",
+            )
+    return said
+
+
+def _experts(context: Context, role: Role, redundant: int) -> tuple[str, str] | None:
+    shape = context.model.architecture
+    assert shape is not None
+    if shape.experts is None:
+        return f"{context.recipe.model} has no experts to place on {role.ep} devices", "leave ep out"
+    if (shape.experts + redundant) % role.ep:
+        extra = f" + {redundant} redundant ones" if redundant else ""
+        return (
+            f"{shape.experts} experts{extra} of {context.recipe.model} do not divide by ep {role.ep}",
+            f"use an ep that divides {shape.experts + redundant}",
+        )
+    if role.ep > role.gpus_per_worker:
+        return (
+            f"ep {role.ep} is more than the worker's {role.gpus_per_worker} devices",
+            "experts are placed on the worker's own devices: make ep at most tp × pp",
+        )
+    return None
+
+
+_REDUNDANT = ("ep-num-redundant-experts", "num-redundant-experts")
+
+
+def _redundant_experts(context: Context) -> int:
+    """Copies of busy experts that an engine adds, where the recipe says so."""
+    for _, layer, _ in context.layers():
+        for name, value in layer.args.items():
+            if name in _REDUNDANT and isinstance(value, int):
+                return value
+            if isinstance(value, dict):
+                inner = value.get("num_redundant_experts")
+                if isinstance(inner, int):
+                    return inner
+    return 0
+
+
+_CONTEXT: dict[str, tuple[str, ...]] = {
+    "vllm": ("max-model-len",),
+    "sglang": ("context-length",),
+    "trtllm": ("max_seq_len",),
+    "atom": ("max-model-len",),
+    "llamacpp": ("ctx-size",),
+}
+"""Family of engines -> the arguments (or keys of its file) that limit the tokens of one request."""
+
+_LENGTH = re.compile(r"^(\d+(?:\.\d+)?)([kKmM]?)$")
+
+
+def tokens_of(value: Any) -> int | None:
+    """A context length as a number: ``9216``, ``"9216"``, ``"128k"`` (of 1000), ``"128K"`` (of 1024)."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return int(value) if value > 0 else None
+    found = _LENGTH.match(value) if isinstance(value, str) else None
+    if found is None:
+        return None
+    factor = {"": 1, "k": 1000, "K": 1024, "m": 1000_000, "M": 1024 * 1024}[found[2]]
+    return int(float(found[1]) * factor)
+
+
+def context_limit(context: Context, case: Case, part: Resolved) -> tuple[int | None, Place]:
+    """(tokens that one request may have, where that is said); the model's own limit where nothing is said."""
+    family = FAMILIES.get(context.recipe.engine, "")
+    for name in _CONTEXT.get(family, ()):
+        if (limit := tokens_of(part.args.get(name))) is not None:
+            loc = value_loc(context, case, "args", name)
+            if family == "llamacpp":
+                slots = part.args.get("parallel")
+                return (limit // slots if isinstance(slots, int) and slots > 0 else limit), loc
+            return limit, loc
+        for file, content in part.config_files.items():
+            if (limit := tokens_of(content.get(name))) is not None:
+                return limit, value_loc(context, case, "config_files", file, name)
+    return context.model.context, ("model",)
+
+
+def context_length(context: Context) -> Iterable[Finding]:
+    """What a scenario or an accuracy task sends and asks for fits the context of the launch."""
+    said = Said(context, "context", "error")
+    answers = {name: tokens for name in context.recipe.accuracy if (tokens := _answer(context, name))}
+    for case, part in parts(context):
+        limit, loc = context_limit(context, case, part)
+        if limit is None:
+            continue
+        isl, osl = case.scenario.isl, case.scenario.osl
+        if isl is not None and osl is not None:
+            # A prefill worker answers one token; the rest is the decode worker's.
+            asked = isl + (1 if case.role_name == "prefill" else osl)
+            if asked > limit:
+                said.add(
+                    loc,
+                    f"a request takes {asked} tokens, the context has {limit} ({case.label})",
+                    f"make it at least {asked}",
+                    key=case.scenario.name,
+                )
+        for name, tokens in answers.items():
+            if tokens >= limit:
+                said.add(
+                    loc,
+                    f"answers of accuracy task {name} take up to {tokens} tokens, the context is {limit}",
+                    f"make it larger than {tokens} plus the prompt",
+                    key=name,
+                )
+    return said
+
+
+def _answer(context: Context, name: str) -> int | None:
+    from isoline.catalog.documents import DocumentError
+
+    try:
+        return context.project.questions(name)
+    except DocumentError:
+        return None  # the rule `dataset` says so
+
+
+def memory(context: Context) -> Iterable[Finding]:
+    """Weights and the KV cache of the smallest concurrency fit the devices' memory."""
+    if context.recipe.sku == "cpu":
+        return []  # a share of a machine: its memory is no fact of the SKU
+    said = Said(context, "memory", "error")
+    recipe, model, catalog = context.recipe, context.model, context.project.catalog
+    bits = {name: item.bits_per_value for name, item in catalog.precisions.items()}
+    fits = model.checkpoints_at(recipe.precision.weights).values()
+    held = next((item for item in fits if recipe.checkpoint in (None, item.hub_id)), None)
+    weights = weight_bytes(
+        recipe.precision.weights,
+        bits=bits.get(recipe.precision.weights),
+        parameters=model.parameters_total,
+        exact=held.bytes if held else None,
+        size_gb=held.size_gb if held else None,
+    )
+    kv = kv_bytes(model.architecture, recipe.precision.kv, bits=bits.get(recipe.precision.kv))
+    usable = context.sku.memory_bytes
+    for index, topology in enumerate(recipe.topologies):
+        cases = [case for case in context.cases if case.topology is topology]
+        for name, role in topology.roles.items():
+            wanted = [(_tokens(case), case) for case in cases if case.role_name == name]
+            tokens, case = min(wanted, key=lambda item: item[0] or 0, default=(None, None))
+            found = need(
+                role,
+                weights=weights,
+                kv_per_token=kv,
+                architecture=model.architecture,
+                tokens=tokens,
+                usable=usable,
+            )
+            loc = ("topologies", index, name)
+            where = case.label if case else topology.label()
+            if found.fits is False:
+                said.add(
+                    loc,
+                    f"does not fit: {found.text()} ({where}, at least)",
+                    "use more devices, or fewer bits",
+                )
+            elif found.unknown:
+                said.add(
+                    ("topologies",),
+                    f"whether it fits the memory is unknown: {'; '.join(found.unknown)}",
+                    "add the fact with its source to the catalog",
+                    severity="warning",
+                    key=found.unknown,
+                )
+            else:
+                said.add(loc, f"{found.text()} ({where}, at least)", weights.how, severity="note")
+    return said
+
+
+def _tokens(case: Case) -> int | None:
+    """Tokens that one worker of the case's role holds at once; None for traces."""
+    isl, osl = case.scenario.isl, case.scenario.osl
+    if isl is None or osl is None:
+        return None
+    if case.role_name == "prefill":
+        return isl
+    return -(-case.concurrency // case.role.workers) * (isl + osl)
+
+
+RULES = (
+    Rule("devices", "error", "a worker fits a node or takes whole nodes; a pool is large enough", devices),
+    Rule(
+        "divides", "error", "heads, KV heads, layers and experts can be split as the topology says", divides
+    ),
+    Rule(
+        "context",
+        "error",
+        "isl + osl, and answers of accuracy tasks, fit the launch's context",
+        context_length,
+    ),
+    Rule("memory", "error", "weights and KV cache of the smallest concurrency fit the memory", memory),
+)

@@ -1,0 +1,143 @@
+"""What ``recipe show`` prints: a recipe with the origin of each value, and what differs between two."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from isoline.catalog.facts import load_catalog
+from isoline.catalog.trees import Loc, line_of
+from isoline.recipes.extends import base_id, has, merged_tree, place, read_base, read_tree
+from isoline.recipes.load import LoadedRecipe
+from isoline.recipes.schema import ANNOTATIONS
+
+DEFAULT = "default"
+CATALOG = "catalog"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A resolved recipe. ``origins``: place of each value -> ``file:line``, ``default`` or ``catalog``."""
+
+    content: dict[str, Any]
+    origins: dict[tuple[str | int, ...], str]
+
+
+def is_value(node: Any) -> bool:
+    """Whether a node is printed as one value: a scalar, an empty container, or a list of scalars."""
+    if isinstance(node, Mapping):
+        return not node
+    if isinstance(node, list):
+        return not any(isinstance(item, (Mapping, list)) for item in node)
+    return True
+
+
+def values_of(node: Any, loc: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """(place, value) of each value of a content, in its order."""
+    if is_value(node):
+        yield loc, node
+        return
+    for key, item in node.items() if isinstance(node, Mapping) else enumerate(node):
+        yield from values_of(item, (*loc, key))
+
+
+def resolved_content(loaded: LoadedRecipe) -> tuple[dict[str, Any], set[str]]:
+    """The content with what the catalog knows filled in, and the fields that came from there."""
+    content: dict[str, Any] = dict(loaded.content)
+    model = load_catalog().models[loaded.recipe.model]
+    filled: set[str] = set()
+    fits = list(model.checkpoints_at(loaded.recipe.precision.weights).values())
+    if content["checkpoint"] is None and len(fits) == 1:
+        content["checkpoint"] = fits[0].hub_id
+        filled.add("checkpoint")
+    if content["revision"] is None:
+        # Of the files that are loaded: the model's own revision is that of its first checkpoint only.
+        known = next((item.revision for item in fits if item.hub_id == content["checkpoint"]), None)
+        content["revision"] = known if content["checkpoint"] else model.revision
+        filled.add("revision")
+    filled = {name for name in filled if content[name] is not None}
+    return content, filled
+
+
+def shown(project: Path, loaded: LoadedRecipe) -> Shown:
+    """A recipe's resolved content and where each of its values comes from.
+
+    :raises DocumentError: when its file, or its base's, is gone meanwhile.
+    """
+    tree: Any = read_tree(project, loaded.recipe_id)
+    base = ""
+    if base_id(tree) is not None:
+        base, below = read_base(project, loaded.recipe_id, tree)
+        tree = merged_tree(below, tree)
+    content, filled = resolved_content(loaded)
+    origins = {}
+    for loc, _ in values_of(content):
+        if loc[0] in filled:
+            origins[loc] = CATALOG
+        elif has(tree, loc):
+            origins[loc] = place(line_of(tree, loc), loaded.recipe_id, base)
+        else:
+            origins[loc] = DEFAULT
+    return Shown(content, origins)
+
+
+def as_yaml(what: Shown) -> str:
+    """The content as YAML, the origin of each value as a comment behind it."""
+    yaml = YAML()
+    yaml.width = 4096  # a comment stands behind its value, so no value is folded
+    text = io.StringIO()
+    yaml.dump(_commented(what.content, what.origins, ()), text)
+    return text.getvalue()
+
+
+def _commented(node: Any, origins: Mapping[tuple[str | int, ...], str], loc: tuple[str | int, ...]) -> Any:
+    if is_value(node):
+        if isinstance(node, list):
+            made = CommentedSeq(node)
+            made.fa.set_flow_style()
+            return made
+        if isinstance(node, Mapping):
+            empty = CommentedMap()
+            empty.fa.set_flow_style()
+            return empty
+        return node
+    if isinstance(node, Mapping):
+        mapping = CommentedMap()
+        for key, item in node.items():
+            mapping[key] = _commented(item, origins, (*loc, key))
+            if (origin := origins.get((*loc, key))) is not None:
+                mapping.yaml_add_eol_comment(origin, key)
+        return mapping
+    listed = CommentedSeq()
+    for index, item in enumerate(node):
+        listed.append(_commented(item, origins, (*loc, index)))
+        if (origin := origins.get((*loc, index))) is not None:
+            listed.yaml_add_eol_comment(origin, index)
+    return listed
+
+
+def path_of(loc: Loc) -> str:
+    """A place as people write it: ``server.args.max-num-seqs``."""
+    return ".".join(str(part) for part in loc)
+
+
+def differences(left: LoadedRecipe, right: LoadedRecipe) -> list[dict[str, Any]]:
+    """What differs between two recipes: ``{path, a, b, kind}`` by path.
+
+    ``kind`` is ``annotation`` for what no digest covers (:data:`isoline.recipes.schema.ANNOTATIONS`),
+    else ``identity``: points of the two are then other points. A side that lacks a value is null.
+    """
+    one, two = (dict(values_of(resolved_content(item)[0])) for item in (left, right))
+    rows = []
+    for loc in dict.fromkeys([*one, *two]):
+        a, b = one.get(loc), two.get(loc)
+        if a != b or type(a) is not type(b):
+            kind = "annotation" if loc[0] in ANNOTATIONS else "identity"
+            rows.append({"path": path_of(loc), "a": a, "b": b, "kind": kind})
+    return rows
