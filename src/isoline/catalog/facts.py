@@ -1,80 +1,40 @@
-"""The catalog: facts about models, engines and SKUs, each with its source and date."""
+"""The catalog: facts about models, engines and SKUs, each with its source and date.
+
+What ships is in ``data/``; a project may add ``recipes/_catalog/<section>.yaml`` of the same form,
+which wins: entries are merged by key, mappings deeply, lists and values as a whole.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import ValidationError
 
-from isoline.catalog.documents import Document, load_document
+from isoline.catalog.aliases import Aliases, Kind, model_names, plain, sku_names, sku_of_label
+from isoline.catalog.documents import Document, DocumentError, nearest, problems_of
+from isoline.catalog.engines import Engine as Engine
+from isoline.catalog.engines import EngineProcess as EngineProcess
+from isoline.catalog.engines import Environment, Flags
+from isoline.catalog.environment import kind_of
+from isoline.catalog.fastyaml import UNSURE, fast_parse
+from isoline.catalog.models import Curve, Precision
+from isoline.catalog.models import Model as Model
+from isoline.catalog.models import WeightFile as WeightFile
+from isoline.catalog.skus import Sku as Sku
+from isoline.catalog.trees import parse_yaml, read_text, to_plain
 
 DATA = Path(__file__).parent / "data"
+OWN = Path("recipes") / "_catalog"
+"""Where a project keeps its own entries, relative to the project."""
 
+SECTIONS = ("models", "engines", "skus", "precisions", "acceptance", "aliases", "environment")
 
-class WeightFile(Document):
-    """One file of weights at one precision, and where it comes from.
-
-    ``wheel`` is a requirement of the package index, ``member`` the file's path in that wheel.
-    """
-
-    file: str
-    precision: str
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    bytes: int = Field(gt=0)
-    wheel: str | None = None
-    member: str | None = None
-
-
-class Model(Document):
-    """A model. ``revision`` names one immutable state of it."""
-
-    name: str
-    hub_id: str
-    revision: str
-    license: str
-    parameters_total: int | None = None
-    context: int | None = None
-    weights: list[WeightFile] = []
-    source: str
-    dated: str
-
-
-class EngineProcess(Document):
-    """How an engine is started as a plain process.
-
-    ``command`` holds placeholders that the launcher fills: ``{python}`` (of the engine's own
-    environment), ``{script}``, ``{model_path}``, ``{model_alias}``, ``{host}``, ``{port}``,
-    ``{scratch}``.
-    """
-
-    script: str
-    command: list[str]
-
-
-class Engine(Document):
-    """An engine: how it is started, asked and reset.
-
-    ``owned_args`` are those that Isoline sets itself; a recipe must not. ``kv_precision_args`` are
-    those that say the KV cache's precision, each with what the engine takes where it is not given.
-    """
-
-    name: str
-    process: EngineProcess | None = None
-    owned_args: list[str] = []
-    kv_precision_args: dict[str, str] = {}
-    no_cache_body: dict[str, bool] = {}
-    source: str
-    dated: str
-
-
-class Sku(Document):
-    """An accelerator product. ``cpu`` is the share of the machine that a launch was given."""
-
-    name: str
-    vendor: str
-    status: Literal["available", "announced"] = "available"
+S = TypeVar("S", bound=Document)
 
 
 class Models(Document):
@@ -92,19 +52,224 @@ class Skus(Document):
     skus: dict[str, Sku]
 
 
-class Catalog(Document):
-    """All facts, by key."""
-
-    models: dict[str, Model]
-    engines: dict[str, Engine]
-    skus: dict[str, Sku]
+class Precisions(Document):
+    schema_version: Literal[1]
+    precisions: dict[str, Precision]
 
 
-@lru_cache(maxsize=1)
-def load_catalog() -> Catalog:
-    """The catalog that ships with the package."""
-    return Catalog(
-        models=load_document(DATA / "models.yaml", Models, root=DATA.parent).models,
-        engines=load_document(DATA / "engines.yaml", Engines, root=DATA.parent).engines,
-        skus=load_document(DATA / "skus.yaml", Skus, root=DATA.parent).skus,
-    )
+class Acceptance(Document):
+    schema_version: Literal[1]
+    curves: dict[str, Curve]
+
+
+def merged(base: Any, own: Any) -> Any:
+    """``own`` over ``base``: mappings by key and deeply, all else as a whole."""
+    if isinstance(base, dict) and isinstance(own, dict):
+        return {**base, **{key: merged(base.get(key), value) for key, value in own.items()}}
+    return own
+
+
+def _plain_tree(text: str, where: str) -> Any:
+    plain_tree = fast_parse(text)
+    return to_plain(parse_yaml(text, where), where) if plain_tree is UNSURE else plain_tree
+
+
+class Catalog:
+    """All facts, by key. Sections are read when they are first asked for.
+
+    :param project: whose own entries are to win; None: only what ships.
+    """
+
+    def __init__(self, project: Path | None = None) -> None:
+        self._own = project / OWN if project is not None and (project / OWN).is_dir() else None
+        if self._own is not None:
+            for path in sorted(self._own.glob("*.yaml")):
+                if path.stem not in SECTIONS:
+                    raise DocumentError(
+                        [(str(OWN / path.name), f"no part of the catalog; {nearest(path.stem, SECTIONS)}")]
+                    )
+
+    def _section(self, name: str, model: type[S]) -> S:
+        shipped = DATA / f"{name}.yaml"
+        where = f"data/{name}.yaml"
+        tree: Any = _plain_tree(read_text(shipped, where), where)
+        lines: Any = None
+        if self._own is not None and (self._own / f"{name}.yaml").exists():
+            where = str(OWN / f"{name}.yaml")
+            lines = parse_yaml(read_text(self._own / f"{name}.yaml", where), where)
+            tree = merged(tree, to_plain(lines, where))
+        try:
+            return model.model_validate(tree)
+        except ValidationError as error:
+            if lines is None:
+                lines = parse_yaml(read_text(shipped, where), where)
+            raise DocumentError(problems_of(error, lines, where, model)) from None
+
+    @cached_property
+    def models(self) -> dict[str, Model]:
+        return self._section("models", Models).models
+
+    @cached_property
+    def engines(self) -> dict[str, Engine]:
+        """Engines by key, each with what it inherits from its backend.
+
+        :raises DocumentError: when a backend is unknown.
+        """
+        listed = self._section("engines", Engines).engines
+        return {key: _inherited(key, listed) for key in listed}
+
+    @cached_property
+    def skus(self) -> dict[str, Sku]:
+        return self._section("skus", Skus).skus
+
+    @cached_property
+    def precisions(self) -> dict[str, Precision]:
+        return self._section("precisions", Precisions).precisions
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        return self._section("acceptance", Acceptance).curves
+
+    @cached_property
+    def aliases(self) -> Aliases:
+        return self._section("aliases", Aliases)
+
+    @cached_property
+    def environment(self) -> Environment:
+        return self._section("environment", Environment)
+
+    @cached_property
+    def _model_names(self) -> dict[str, tuple[str, str | None]]:
+        return model_names(self.models, self.aliases)
+
+    @cached_property
+    def _sku_names(self) -> dict[str, str]:
+        return sku_names(self.skus, self.aliases)
+
+    @cached_property
+    def _flags(self) -> dict[str, Flags]:
+        found: dict[str, Flags] = {}
+        folders = [DATA / "args", *([self._own / "args"] if self._own is not None else [])]
+        for folder in folders:
+            for path in sorted(folder.glob("*.yaml")):
+                where = f"args/{path.name}"
+                text = read_text(path, where)
+                try:
+                    flags = Flags.model_validate(_plain_tree(text, where))
+                except ValidationError as error:
+                    raise DocumentError(problems_of(error, parse_yaml(text, where), where, Flags)) from None
+                found[flags.engine] = flags
+        return found
+
+    def known_flags(self, engine: str) -> Flags | None:
+        """The known arguments of an engine, those of its backend included; None where none were collected."""
+        own = self._flags.get(engine)
+        backend = self.engines[engine].backend if engine in self.engines else None
+        below = self._flags.get(backend) if backend is not None else None
+        if own is None or below is None:
+            return own or below
+        return own.model_copy(update={"flags": below.flags | own.flags})
+
+    def variable_kind(self, name: str) -> str | None:
+        """What an environment variable does to a measurement; None where it is not known."""
+        return kind_of(name, self.environment)
+
+    def resolve(self, kind: Kind, name: str) -> str | None:
+        """The key that a name in other people's data stands for; None where it is not known.
+
+        SKUs may be given as labels of machines and queues (``cluster:b300-nv``). The vague
+        precisions ``fp4`` and ``fp8`` stand for no single one: see :meth:`Model.precision_of`.
+        """
+        if kind == "model":
+            found = self._model_names.get(plain(name).removeprefix("hf:"))
+            return found[0] if found else None
+        if kind == "sku":
+            return sku_of_label(name, self._sku_names, self.aliases.sku_suffixes)
+        keys: dict[str, Any] = self.engines if kind == "engine" else self.precisions
+        names = self.aliases.engines if kind == "engine" else self.aliases.precisions
+        text = plain(name)
+        return text if text in keys else names.get(text)
+
+    def resolve_checkpoint(self, name: str) -> tuple[str, str] | None:
+        """(model, checkpoint) of a hub id or an alias of one; None where it names no checkpoint."""
+        found = self._model_names.get(plain(name).removeprefix("hf:"))
+        return (found[0], found[1]) if found and found[1] else None
+
+    def acceptance(
+        self,
+        model: str,
+        method: str,
+        draft_length: int,
+        *,
+        thinking: Literal["on", "off"] | None = None,
+        draft_model: str | None = None,
+        variant: str | None = None,
+    ) -> tuple[float, str] | None:
+        """(golden acceptance length, name of its curve); None where the table has none, or several.
+
+        ``thinking``, ``draft_model`` and ``variant`` narrow the choice; a curve whose source does not
+        say the mode counts for any. Where several are left, the usual ones count.
+        """
+        fits = {
+            name: curve
+            for name, curve in self.curves.items()
+            if (curve.model, curve.method) == (model, method)
+            and str(draft_length) in curve.lengths
+            and (thinking is None or curve.thinking in (None, thinking))
+            and (draft_model is None or curve.draft_model in (None, draft_model))
+            and (variant is None or curve.variant == variant)
+        }
+        usual = {name: curve for name, curve in fits.items() if curve.usual}
+        found = [(curve.lengths[str(draft_length)], name) for name, curve in (usual or fits).items()]
+        return found[0] if len({length for length, _ in found}) == 1 else None
+
+
+def _inherited(key: str, listed: dict[str, Engine]) -> Engine:
+    engine = listed[key]
+    if engine.backend is None:
+        return engine
+    if engine.backend not in listed or listed[engine.backend].backend is not None:
+        raise DocumentError(
+            [("engines", f"{key}: backend {engine.backend!r} is no engine with its own facts")]
+        )
+    below = listed[engine.backend]
+    skipped = {"name", "backend", "process", "container", "health", "source", "dated"}
+    taken = {
+        name: getattr(below, name)
+        for name in Engine.model_fields
+        if name not in skipped and name not in engine.model_fields_set
+    }
+    return engine.model_copy(update=taken)
+
+
+_current: ContextVar[Path | None] = ContextVar("isoline_catalog_project", default=None)
+
+
+@lru_cache(maxsize=8)
+def _read(project: Path | None, state: tuple[tuple[str, int, int], ...]) -> Catalog:
+    return Catalog(project)
+
+
+def load_catalog(project: Path | None = None) -> Catalog:
+    """The catalog: what ships, and the entries of a project over it.
+
+    :param project: default: the one of :func:`catalog_of`, else none. Read again when its files change.
+    :raises DocumentError: when an entry of the project is wrong (sections are read on first use).
+    """
+    project = project if project is not None else _current.get()
+    own = project / OWN if project is not None else None
+    if own is None or not own.is_dir():
+        return _read(None, ())
+    files = sorted(own.rglob("*.yaml"))
+    state = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+    return _read(project, state)
+
+
+@contextmanager
+def catalog_of(project: Path) -> Iterator[Catalog]:
+    """Inside, :func:`load_catalog` is the catalog of this project, for validators that know no project."""
+    token = _current.set(project)
+    try:
+        yield load_catalog(project)
+    finally:
+        _current.reset(token)
