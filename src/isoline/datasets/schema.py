@@ -20,11 +20,13 @@ class Dataset(Document):
       lengths and the point's seed; it has no file.
     * ``multi_turn``: a JSON-lines file of sessions with turns, replayed with live answers.
     * ``questions``: a JSON-lines file of ``{id, question, answer}`` for canary and accuracy.
+    * ``trace``: recorded sessions that lie on a hub (``hub_id``, ``revision``) and are fetched by
+      staging; ``form`` is how they are written. Without a revision the dataset is unresolved.
     """
 
     schema_version: Literal[1]
     name: str = Field(pattern=NAME)
-    kind: Literal["synthetic", "multi_turn", "questions"]
+    kind: Literal["synthetic", "multi_turn", "questions", "trace"]
     description: str
     license: str
     made_by: str  # how it came to be: a command of the project, or a source
@@ -34,14 +36,22 @@ class Dataset(Document):
     max_tokens: int | None = Field(default=None, ge=1)  # for questions: the longest answer
     sessions: int | None = Field(default=None, ge=1)  # for multi_turn
     turns: int | None = Field(default=None, ge=1)  # for multi_turn: user turns over all sessions
+    hub_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")  # for trace
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")  # for trace
+    form: Literal["weka_trace", "mooncake_trace"] | None = None  # for trace
 
     @model_validator(mode="after")
     def _file_belongs_to_kind(self) -> Dataset:
         if self.kind == "synthetic":
             if self.file or self.sha256 or not self.generator:
                 raise ValueError("a synthetic dataset has a generator and no file")
+        elif self.kind == "trace":
+            if self.file or self.sha256 or not self.hub_id or not self.form:
+                raise ValueError("a dataset of kind trace has a hub_id and a form, and no file")
         elif not self.file or not self.sha256:
             raise ValueError(f"a dataset of kind {self.kind} has a file and its sha256")
+        if self.kind != "trace" and (self.hub_id or self.revision or self.form):
+            raise ValueError("hub_id, revision and form belong to a dataset of kind trace")
         if self.kind == "questions" and self.max_tokens is None:
             raise ValueError("a dataset of kind questions has max_tokens")
         if self.kind == "multi_turn" and (self.sessions is None or self.turns is None):
@@ -52,13 +62,16 @@ class Dataset(Document):
 
     def identity(self) -> dict[str, str | int | None]:
         """What the dataset's digest covers: not its description or licence."""
-        return {
+        found: dict[str, str | int | None] = {
             "name": self.name,
             "kind": self.kind,
             "sha256": self.sha256,
             "generator": self.generator,
             "max_tokens": self.max_tokens,
         }
+        if self.kind == "trace":
+            found |= {"hub_id": self.hub_id, "revision": self.revision, "form": self.form}
+        return found
 
     def digest(self) -> str:
         """SHA-256 (64 hex digits) of :meth:`identity`."""

@@ -80,7 +80,7 @@ def topology_flags(engine: str, role: Role) -> TopologyFlags:
     family = FAMILIES.get(engine)
     if family is None:
         raise InputError(f"no topology flags are known for engine {engine!r}")
-    made: TopologyFlags = _MAKERS[family](role)
+    made: TopologyFlags = _dynamo_trtllm(role) if engine == "dynamo-trtllm" else _MAKERS[family](role)
     return made
 
 
@@ -127,6 +127,17 @@ def _trtllm(role: Role) -> TopologyFlags:
     if role.ep > 1:
         args["ep_size"] = role.ep
     return TopologyFlags(args, {"enable_attention_dp": role.dp_attention > 1})
+
+
+def _dynamo_trtllm(role: Role) -> TopologyFlags:
+    """A worker of Dynamo reads all of it from its configuration file."""
+    plain = _trtllm(role)
+    names = {
+        "tp_size": "tensor_parallel_size",
+        "pp_size": "pipeline_parallel_size",
+        "ep_size": "moe_expert_parallel_size",
+    }
+    return TopologyFlags({}, {**{names[key]: value for key, value in plain.args.items()}, **plain.config})
 
 
 def _atom(role: Role) -> TopologyFlags:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isoline.recipes.expressions import Number, evaluate
-from isoline.recipes.server import Parts, RoleServer, Server, When, is_expression, uses
+from isoline.recipes.server import NULL, Parts, RoleServer, Server, When, is_expression, is_whole, uses
 from isoline.recipes.topology import RoleName
 
 
@@ -43,6 +43,8 @@ def fill_in(value: Any, values: Mapping[str, Number | None]) -> Any:
     """
     if is_expression(value):
         return evaluate(value["expr"], values)
+    if value == NULL:
+        return None
     if isinstance(value, dict):
         return {name: fill_in(item, values) for name, item in value.items()}
     if isinstance(value, list):
@@ -60,8 +62,8 @@ def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         elif (
             isinstance(value, dict)
             and isinstance(before, dict)
-            and not is_expression(value)
-            and not is_expression(before)
+            and not is_whole(value)
+            and not is_whole(before)
         ):
             merged[name] = merge(before, value)
         else:
@@ -117,4 +119,6 @@ def band_top(concurrency: int, bands: Iterable[int | str], highest: int) -> int:
     :param bands: ascending upper ends; ``max`` is ``highest``. Empty: each concurrency for itself.
     """
     tops = [highest if band == "max" else int(band) for band in bands]
-    return next((min(top, highest) for top in tops if top >= concurrency), concurrency if not tops else highest)
+    return next(
+        (min(top, highest) for top in tops if top >= concurrency), concurrency if not tops else highest
+    )

@@ -185,6 +185,17 @@ class AccuracyReference(Document):
         return self
 
 
+class Difference(Document):
+    """Where the recipe says something else than its source, and why.
+
+    ``what`` is a path: ``args.NAME``, ``env.NAME``, ``config.FILE.KEY`` of a worker, with ``ROLE.`` before
+    it where it is one role's; ``setup.…``, ``frontend.…``, ``infra.…`` is what no recipe says.
+    """
+
+    what: str = Field(min_length=3)
+    why: str = Field(min_length=10)
+
+
 Unknown = Literal["server.args", "precision.kv", "speculative.draft_tokens"]
 """What the source of an imported recipe may not say."""
 
@@ -223,6 +234,7 @@ class Recipe(Document):
     status: Literal["verified", "unverified"]
     owner: str
     upstream: str  # where the arguments come from
+    differences: list[Difference] = []  # from that source; a test finds those that are not listed
 
     @field_validator("extends")
     @classmethod
@@ -270,8 +282,6 @@ class Recipe(Document):
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise ValueAtError(f"two sidecars are named {name!r}", index)
-        if sum(item.is_entry for item in value) > 1:
-            raise ValueError("more than one sidecar is the entry")
         return value
 
     @model_validator(mode="after")
@@ -282,6 +292,9 @@ class Recipe(Document):
             raise ValueError("prefill and decode apart need kv_transfer")
         if not split and self.kv_transfer is not None:
             raise ValueAtError("kv_transfer without a disaggregated topology", "kv_transfer")
+        for label in labels:
+            if sum(item.is_entry and item.counts_for(label) for item in self.sidecars) > 1:
+                raise ValueAtError(f"more than one sidecar is the entry of {label}", "sidecars")
         present = {name for topology in self.topologies for name in topology.roles}
         for name in self.roles:
             if name not in present:
@@ -358,6 +371,7 @@ ANNOTATIONS: dict[str, str] = {
     "owner": "who answers for the recipe; nobody measures a person",
     "upstream": "where the arguments come from; the arguments themselves are in the launch",
     "status": "a mark on the curve, not a property of the server",
+    "differences": "a comparison with the source; what is started is in the launch",
     "readiness": "deadlines: they can end a start, never change a number",
     "canary": "asked after the last measured request: it decides the verdict, never a number. Other "
     "questions would otherwise make a fleet measure everything again; the lock says which were asked",

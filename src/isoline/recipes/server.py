@@ -24,6 +24,15 @@ def is_expression(value: object) -> bool:
     return isinstance(value, dict) and set(value) == {"expr"}
 
 
+NULL = {"literal": None}
+"""How ``null`` is said where it is a value of a configuration file: alone it removes what was there."""
+
+
+def is_whole(value: object) -> bool:
+    """Whether a mapping is one value, which is replaced and never merged."""
+    return is_expression(value) or value == NULL
+
+
 def check_value(value: object, *loc: str | int) -> None:
     """Refuse what is no value of an argument, at any depth.
 
@@ -33,12 +42,12 @@ def check_value(value: object, *loc: str | int) -> None:
         assert isinstance(value, dict)
         text = value["expr"]
         if not isinstance(text, str):
-            raise ValueAtError("an expression is a text: {expr: \"2 * concurrency\"}", *loc)
+            raise ValueAtError('an expression is a text: {expr: "2 * concurrency"}', *loc)
         try:
             names_in(text)
         except ExpressionError as error:
             raise ValueAtError(str(error), *loc) from None
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and value != NULL:
         if "expr" in value:
             raise ValueAtError("expr stands alone in its mapping", *loc)
         for name, item in value.items():
@@ -66,7 +75,9 @@ def check_args(value: dict[str, ArgValue], *, may_remove: bool) -> dict[str, Arg
         if not _ARG.match(name):
             raise ValueAtError(f"argument {name!r}: letters, digits, - and _, without dashes in front", name)
         if item is None and not may_remove:
-            raise ValueAtError(f"argument {name!r} has no value: true for a flag alone, or leave it out", name)
+            raise ValueAtError(
+                f"argument {name!r} has no value: true for a flag alone, or leave it out", name
+            )
         if item is False:
             raise ValueAtError(
                 f"argument {name!r} is false: leave it out, or name the flag that turns it off", name
@@ -230,6 +241,10 @@ class Sidecar(Document):
     @classmethod
     def _env(cls, value: dict[str, str]) -> dict[str, str]:
         return check_env(value, may_remove=False)
+
+    def counts_for(self, topology: str) -> bool:
+        """Whether it may be there in a topology, by its label."""
+        return self.when is None or self.when.topology is None or topology in self.when.topology
 
 
 def port_names(words: list[str]) -> set[str]:

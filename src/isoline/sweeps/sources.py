@@ -126,8 +126,8 @@ def check_kind(project: Path, scenario: Scenario, dataset: Dataset) -> None:
 
     :raises DocumentError: at the line of the scenario that names it.
     """
-    wanted = "synthetic" if scenario.kind == "fixed_length" else "multi_turn"
-    if dataset.kind != wanted:
+    wanted = ("synthetic",) if scenario.kind == "fixed_length" else ("multi_turn", "trace")
+    if dataset.kind not in wanted:
         file = scenario_file(scenario.name)
         what = f"a {scenario.kind} scenario cannot use dataset {dataset.name!r} of kind {dataset.kind}"
         raise DocumentError([(locate(project / file, ["dataset"], file), what)])
