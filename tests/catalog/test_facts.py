@@ -28,7 +28,8 @@ def test_weights_are_named_once() -> None:
     for model in load_catalog().models.values():
         precisions = [item.precision for item in model.weights]
         assert len(set(precisions)) == len(precisions)
-        assert model.license
+        # What this project itself downloads, it knows the terms of.
+        assert model.license or not model.weights
 
 
 def tensor_elements(path: Path) -> int:
