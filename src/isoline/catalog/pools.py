@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from isoline.catalog.documents import NAME, Document, load_named, must_know
+from isoline.catalog.documents import NAME, Document, load_document, load_named, must_know
 from isoline.catalog.facts import load_catalog
 
 LauncherKind = Literal["process", "container", "slurm", "endpoint", "simulated"]
@@ -110,8 +110,22 @@ class Pool(Document):
 
 
 def load_pool(project: Path, name: str) -> Pool:
-    """The pool of that name.
+    """The pool of that name; ``examples/NAME`` is one of ``runners/examples/``.
 
     :raises DocumentError: when there is none of that name, or it is wrong.
     """
+    example = name.removeprefix("examples/")
+    if example != name:
+        return load_named(project, "runners/examples", example, "pool", Pool)
     return load_named(project, "runners", name, "pool", Pool)
+
+
+def pools_of(project: Path) -> list[Pool]:
+    """Every pool of a project, those of ``runners/`` before those of ``runners/examples/``; by name.
+
+    :raises DocumentError: when one is wrong.
+    """
+    folder = project / "runners"
+    own = [load_pool(project, path.stem) for path in sorted(folder.glob("*.yaml"))]
+    examples = [load_document(path, Pool, root=project) for path in sorted(folder.glob("examples/*.yaml"))]
+    return own + examples

@@ -7,11 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from isoline.cli import recipe_bump, recipe_import, recipe_new, recipe_render
 from isoline.cli.output import Format, FormatOption, emit
 from isoline.errors import IncompleteError, InputError
 from isoline.settings import find_project
 
-app = typer.Typer(help="List, show, check and render recipes.")
+app = typer.Typer(help="List, show, check, render, make and import recipes.")
+app.add_typer(recipe_import.app, name="import")
+app.command("new")(recipe_new.new)
+app.command("bump")(recipe_bump.bump)
+app.command("render")(recipe_render.render)
 
 RecipeArgument = Annotated[str, typer.Argument(help="Recipe id (its path under recipes/) or path.")]
 
@@ -117,59 +122,3 @@ def check(
     typer.echo(summary, err=format != "table")
     if wrong:
         raise typer.Exit(1)
-
-
-@app.command()
-def render(
-    recipe: RecipeArgument,
-    pool: Annotated[str, typer.Option(help="The pool that it would be started on.")] = "local",
-    topology: Annotated[str | None, typer.Option(help="One topology, by its label; default: all.")] = None,
-    format: FormatOption = "table",
-) -> None:
-    """Print exactly what would be executed; {placeholders} are filled in when it is."""
-    from isoline.catalog.documents import nearest
-    from isoline.catalog.pools import load_pool
-    from isoline.recipes.load import load_recipe
-    from isoline.recipes.render import render as render_launch
-    from isoline.results.bundle import file_sha256
-    from isoline.runners.engines import engine_adapter
-
-    project = find_project()
-    loaded = load_recipe(project, recipe)
-    where = load_pool(project, pool)
-    script = file_sha256(engine_adapter(loaded.recipe.engine).script())
-    labels = {item.label(): item for item in loaded.recipe.topologies}
-    if topology is not None and topology not in labels:
-        raise InputError(
-            f"no topology {topology!r}", where=loaded.recipe_id, remedy=nearest(topology, labels)
-        )
-    rows = []
-    for label, item in labels.items():
-        if topology in (None, label):
-            rendered = render_launch(loaded, item, where, script)
-            rows.append(
-                {
-                    "recipe_id": loaded.recipe_id,
-                    "topology": label,
-                    "gpus": item.gpus,
-                    "launch_digest": rendered.launch_digest,
-                    "env": rendered.env,
-                    "argv": rendered.argv,
-                }
-            )
-    _print_rendered(rows, format)
-
-
-def _print_rendered(rows: list[dict[str, Any]], format: Format) -> None:
-    if format != "table":
-        emit(rows, format)
-        return
-    for row in rows:
-        typer.echo(
-            f"# {row['recipe_id']} {row['topology']} gpus={row['gpus']} launch {row['launch_digest'][:10]}"
-        )
-        for name, value in row["env"].items():
-            typer.echo(f"export {name}={shlex.quote(value)}")
-        # A placeholder is no shell syntax: show it as it stands.
-        words = [word if word.startswith("{") else shlex.quote(word) for word in row["argv"]]
-        typer.echo(" ".join(words))

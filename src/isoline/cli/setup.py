@@ -49,10 +49,12 @@ def planned_steps(settings: Settings) -> list[tuple[str, Callable[[], Any]]]:
         if recipe.sku != SKU:
             continue
         packages = recipe.image.packages
+        entry = weights_of(recipe, models[recipe.model])
+        if packages is None or entry is None:
+            continue  # nothing that this machine could be set up for
         steps[f"engine {recipe.engine} ({', '.join(packages)})"] = partial(
             ensure_engine, settings, recipe.engine, packages, progress=_say
         )
-        entry = weights_of(recipe, models[recipe.model])
         steps[f"weights and tokenizer {entry.file} ({entry.bytes / 1e6:.0f} MB)"] = partial(
             _ensure_model, settings, entry, recipe.model
         )

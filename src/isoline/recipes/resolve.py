@@ -103,7 +103,8 @@ def resolve(server: Server, role: RoleServer | None, situation: Situation) -> Re
 
 def depends_on_concurrency(server: Server, roles: Iterable[RoleServer]) -> bool:
     """Whether any argument, variable or file depends on the concurrency."""
-    for part in (server, *roles):
+    parts: list[Server | RoleServer] = [server, *roles]
+    for part in parts:
         layers: list[Parts] = [part, *part.when]
         if any(item.if_.concurrency is not None for item in part.when):
             return True

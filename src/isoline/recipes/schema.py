@@ -303,7 +303,9 @@ class Recipe(Document):
             if isinstance(use.concurrency, dict):
                 for label in use.concurrency:
                     _must_know_at(label, labels, "topology", "scenarios", name, "concurrency", label)
-        for part, place in [(self.server, ("server",)), *((r, ("roles", n)) for n, r in self.roles.items())]:
+        parts: list[tuple[Server | RoleServer, tuple[str, ...]]] = [(self.server, ("server",))]
+        parts += [(role, ("roles", str(name))) for name, role in self.roles.items()]
+        for part, place in parts:
             for index, item in enumerate(part.when):
                 for label in item.if_.topology or []:
                     _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")

@@ -191,6 +191,7 @@ def build_record(job: Job, seen: Seen, phases: Sequence[PhaseRow]) -> PointRecor
 def build_lock(job: Job) -> LockRecord:
     """lock.json: everything that the point was measured with; enough to measure it again."""
     context, live = job.context, job.live
+    canary = live.recipe.canary
     return LockRecord(
         run_id=job.run_id,
         sweep=job.plan.sweep,
@@ -202,7 +203,7 @@ def build_lock(job: Job) -> LockRecord:
             "tokenizer_sha256": live.tokenizer.sha256,
             "scenario": job.scenario.model_dump(mode="json"),
             "dataset": job.dataset.model_dump(mode="json"),
-            "canary": context.datasets[live.recipe.canary].model_dump(mode="json"),
+            "canary": context.datasets[canary].model_dump(mode="json") if canary else None,
             "pool": {
                 "launcher": context.launcher,
                 "host": context.host,

@@ -84,8 +84,10 @@ def _datasets(
     lock = original.lock
     found: dict[str, Dataset] = {}
     for name in (lock.resolved["dataset"]["name"], recipe["canary"], *point.accuracy):
-        found[name] = load_dataset(project, name)
-    was = [Dataset.model_validate(lock.resolved[kind]) for kind in ("dataset", "canary")]
+        if name is not None:
+            found[name] = load_dataset(project, name)
+    kept = [lock.resolved[kind] for kind in ("dataset", "canary")]
+    was = [Dataset.model_validate(item) for item in kept if item is not None]
     digests = {item.task: item.dataset_digest for item in original.record.accuracy}
     digests |= {item.name: item.digest() for item in was}
     for name, digest in digests.items():

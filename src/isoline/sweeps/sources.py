@@ -11,7 +11,9 @@ from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool
 from isoline.datasets.schema import Dataset, load_dataset
+from isoline.recipes.channels import load_channels
 from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
+from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
 from isoline.runners.engines import engine_adapter
 from isoline.sweeps.plan import Sources
@@ -148,3 +150,16 @@ def git_state(project: Path) -> dict[str, Any]:
     rev = git("rev-parse", "HEAD")
     status = git("status", "--porcelain")
     return {"rev": rev, "dirty": None if status is None else bool(status)}
+
+
+def inputs_of(project: Path, loaded: LoadedRecipe) -> Inputs:
+    """What decides a recipe's rendering and is not in it, with channels by their tags."""
+    engine = load_catalog().engines[loaded.recipe.engine]
+    script = file_sha256(engine_adapter(loaded.recipe.engine).script()) if engine.process else None
+    return Inputs(script, load_channels(project), file_digests(project, loaded))
+
+
+def shape_of(project: Path, scenario: str) -> Shape:
+    """The lengths of a scenario, as rendering needs them."""
+    document = load_scenario(project, scenario)
+    return Shape(document.name, document.isl, document.osl)
