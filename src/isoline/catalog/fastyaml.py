@@ -16,7 +16,13 @@ from typing import Any
 try:
     from yaml.cyaml import CParser
     from yaml.error import YAMLError
-    from yaml.events import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
+    from yaml.events import (
+        MappingEndEvent,
+        MappingStartEvent,
+        ScalarEvent,
+        SequenceEndEvent,
+        SequenceStartEvent,
+    )
 except ImportError:  # PyYAML without libyaml: every document takes the careful way
     CParser = None
 
@@ -28,10 +34,11 @@ MAX_DEPTH = 30
 # Where libyaml, which is of YAML 1.1, and ruamel part: line ends, tabs, escapes, directives, and
 # the sign of a block with a comment that touches it or a blank line below it.
 _ODD = re.compile(
-    "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]|\\\\|^%|^(?:---|\\.\\.\\.)|[|>][-+0-9]*(?:#| *\n *\n)",
+    "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]|\\\\|^%|^(?:---|\\.\\.\\.)"
+    "|[|>][-+0-9]*(?:#| *\n *\n)",
     re.MULTILINE,
 )
-_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})$")
+_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,17}|[1-9][0-9]{0,2}(?:_[0-9]{3}){1,4})$")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,17}$")
 _WORDS: dict[str, bool | None] = {
     "": None,
@@ -47,7 +54,9 @@ _WORDS: dict[str, bool | None] = {
     "FALSE": False,
 }
 # Text for sure: no number, date or sign of YAML begins so, or a letter stands in it that none has.
-_TEXT = re.compile(r"[^-+.0-9<=~]|[0-9][^g-su-wyG-SU-WY/@,()]*[g-np-su-wyG-NP-SU-WY/@,()]|--|-[A-Za-z]")
+_TEXT = re.compile(
+    r"[^-+.0-9<=~]|[0-9][^g-su-wyG-SU-WY/@,()]*[g-np-su-wyG-NP-SU-WY/@,()]|--|-[A-Za-z]|[0-9]+(?:\.[0-9]+){2,}$"
+)
 
 
 def fast_parse(text: str) -> Any:
@@ -55,12 +64,12 @@ def fast_parse(text: str) -> Any:
     if CParser is None or _ODD.search(text):
         return UNSURE
     try:
-        return _build(CParser(text))
+        return _build(CParser(text), text)
     except (YAMLError, ValueError):
         return UNSURE
 
 
-def _build(parser: Any) -> Any:
+def _build(parser: Any, text: str) -> Any:
     """Build the one document of a stream; UNSURE as soon as anything is out of the ordinary."""
     get = parser.get_event
     get()  # the stream's start
@@ -85,6 +94,8 @@ def _build(parser: Any) -> Any:
                 return UNSURE
             if stack and type(stack[-1]) is dict and keys[-1] is None:
                 return UNSURE  # a collection as a key
+            if kind is MappingStartEvent and event.flow_style and text[event.start_mark.index] != "{":
+                return UNSURE  # `[a: b]`
             stack.append({} if kind is MappingStartEvent else [])
             keys.append(None)
             continue

@@ -32,7 +32,12 @@ def scalar(value: Any) -> str:
 
 
 def _is_image(text: str) -> bool:
-    return re.match(r"^[a-z][A-Za-z0-9._/-]*:[A-Za-z0-9._-]*[A-Za-z][A-Za-z0-9._-]*(?:@sha256:[0-9a-f]{64})?$", text) is not None
+    return (
+        re.match(
+            r"^[a-z][A-Za-z0-9._/-]*:[A-Za-z0-9._-]*[A-Za-z][A-Za-z0-9._-]*(?:@sha256:[0-9a-f]{64})?$", text
+        )
+        is not None
+    )
 
 
 def flow(value: Any) -> str:
@@ -44,7 +49,9 @@ def flow(value: Any) -> str:
     return scalar(value)
 
 
-def to_yaml(tree: Mapping[str, Any], *, head: Sequence[str] = (), notes: Mapping[str, str] | None = None) -> str:
+def to_yaml(
+    tree: Mapping[str, Any], *, head: Sequence[str] = (), notes: Mapping[str, str] | None = None
+) -> str:
     """A document.
 
     :param head: lines of the comment at the top.
@@ -80,6 +87,8 @@ def _block(key: str, value: Any, indent: int) -> list[str]:
 
 
 def _wants_lines(value: Any) -> bool:
-    """Whether a collection reads better over several lines: it holds collections, or more than four values."""
+    """Whether a collection reads better over several lines: for collections in it, or many values."""
     items = list(value.values()) if isinstance(value, Mapping) else list(value)
-    return any(isinstance(item, Mapping | list) for item in items) or (isinstance(value, Mapping) and len(items) > 4)
+    return any(isinstance(item, Mapping | list) for item in items) or (
+        isinstance(value, Mapping) and len(items) > 4
+    )

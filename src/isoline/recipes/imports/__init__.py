@@ -1,0 +1,1 @@
+"""Recipes out of other people's configuration files: what could be said, what not, and why."""
