@@ -1,21 +1,13 @@
-"""How each engine spells a topology: the one place where tp, pp, ep and DP attention become flags.
-
-``tp`` is always the number of devices of one pipeline stage of one worker (DESIGN 5.1). The engines
-disagree on what their own flags mean, which is how a GPU count comes out eight times too high:
-
-* vLLM has no flag for DP attention: it is tensor parallel ``tp / dp`` times data parallel ``dp``.
-* SGLang keeps tensor parallel at ``tp`` and divides it by ``--data-parallel-size``.
-* TensorRT-LLM has a switch in its configuration file; the ways are always ``tp``.
-* ATOM has a switch; the ways are always ``tp``.
-
-Values as in the recorded command lines of InferenceX @843c6254, parsed.
-"""
+"""A topology as an engine's own arguments: the catalog's spelling, split into arguments and file keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoline.catalog.facts import load_catalog
+from isoline.catalog.topology import Layout
 from isoline.errors import InputError
 from isoline.recipes.topology import Role
 
@@ -48,115 +40,34 @@ class TopologyFlags:
 
 def owned_by_topology(engine: str) -> frozenset[str]:
     """The argument names that the topology decides: a recipe must not set them itself."""
-    return frozenset(_OWNED.get(FAMILIES.get(engine, ""), ()))
+    known = load_catalog().engines.get(engine)
+    return frozenset(known.topology.names) if known and known.topology else frozenset()
 
 
-_OWNED: dict[str, tuple[str, ...]] = {
-    "vllm": (
-        "tensor-parallel-size",
-        "pipeline-parallel-size",
-        "data-parallel-size",
-        "enable-expert-parallel",
-        "decode-context-parallel-size",
-    ),
-    "sglang": (
-        "tensor-parallel-size",
-        "pipeline-parallel-size",
-        "data-parallel-size",
-        "expert-parallel-size",
-        "enable-dp-attention",
-    ),
-    "trtllm": ("tp_size", "pp_size", "ep_size"),
-    "atom": ("tensor-parallel-size", "enable-dp-attention", "enable-expert-parallel"),
-    "llamacpp": (),
-}
-
-
-def topology_flags(engine: str, role: Role) -> TopologyFlags:
+def topology_flags(engine: str, role: Role, given: Mapping[str, Any] | None = None) -> TopologyFlags:
     """The flags of one worker of a role. What is 1 is left out: it is every engine's default.
 
+    :param given: the recipe's own arguments; one of them may imply where experts lie.
     :raises InputError: for a split that the engine cannot do, or an unknown engine.
     """
-    family = FAMILIES.get(engine)
-    if family is None:
+    known = load_catalog().engines.get(engine)
+    if known is None:
         raise InputError(f"no topology flags are known for engine {engine!r}")
-    made: TopologyFlags = _dynamo_trtllm(role) if engine == "dynamo-trtllm" else _MAKERS[family](role)
-    return made
-
-
-def _refuse(role: Role, engine: str, *names: str) -> None:
-    for name in names:
-        if getattr(role, name) != 1:
-            raise InputError(f"{engine} has no flag for {name}", where=role.label())
-
-
-def _vllm(role: Role) -> TopologyFlags:
-    args: dict[str, Any] = {"tensor-parallel-size": role.tp // role.dp_attention}
-    if role.dp_attention > 1:
-        args["data-parallel-size"] = role.dp_attention
-    if role.pp > 1:
-        args["pipeline-parallel-size"] = role.pp
-    if role.ep > 1:
-        if role.ep != role.tp:
-            raise InputError(f"vllm places experts on all {role.tp} devices or on none, not on {role.ep}")
-        args["enable-expert-parallel"] = True
-    if role.dcp > 1:
-        args["decode-context-parallel-size"] = role.dcp
-    return TopologyFlags(args)
-
-
-def _sglang(role: Role) -> TopologyFlags:
-    _refuse(role, "sglang", "dcp")
-    args: dict[str, Any] = {"tensor-parallel-size": role.tp}
-    if role.pp > 1:
-        args["pipeline-parallel-size"] = role.pp
-    if role.ep > 1:
-        args["expert-parallel-size"] = role.ep
-    if role.dp_attention > 1:
-        args |= {"data-parallel-size": role.dp_attention, "enable-dp-attention": True}
-    return TopologyFlags(args)
-
-
-def _trtllm(role: Role) -> TopologyFlags:
-    _refuse(role, "trtllm", "dcp")
-    if role.dp_attention not in (1, role.tp):
-        raise InputError(f"trtllm splits attention {role.tp} ways or not at all, not {role.dp_attention}")
-    args: dict[str, Any] = {"tp_size": role.tp}
-    if role.pp > 1:
-        args["pp_size"] = role.pp
-    if role.ep > 1:
-        args["ep_size"] = role.ep
-    return TopologyFlags(args, {"enable_attention_dp": role.dp_attention > 1})
-
-
-def _dynamo_trtllm(role: Role) -> TopologyFlags:
-    """A worker of Dynamo reads all of it from its configuration file."""
-    plain = _trtllm(role)
-    names = {
-        "tp_size": "tensor_parallel_size",
-        "pp_size": "pipeline_parallel_size",
-        "ep_size": "moe_expert_parallel_size",
-    }
-    return TopologyFlags({}, {**{names[key]: value for key, value in plain.args.items()}, **plain.config})
-
-
-def _atom(role: Role) -> TopologyFlags:
-    _refuse(role, "atom", "dcp", "pp")
-    if role.dp_attention not in (1, role.tp):
-        raise InputError(f"atom splits attention {role.tp} ways or not at all, not {role.dp_attention}")
-    args: dict[str, Any] = {"tensor-parallel-size": role.tp}
-    if role.dp_attention > 1:
-        args["enable-dp-attention"] = True
-    if role.ep > 1:
-        args["enable-expert-parallel"] = True
-    return TopologyFlags(args)
-
-
-def _llamacpp(role: Role) -> TopologyFlags:
-    _refuse(role, "llamacpp", "pp", "ep", "dp_attention", "dcp")
-    if role.tp != 1:
-        raise InputError("llama.cpp runs on one accelerator here", where=role.label())
-    return TopologyFlags({})
-
-
-_MAKERS = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "atom": _atom, "llamacpp": _llamacpp}
+    layout = Layout(role.tp, role.pp, role.ep, role.dp_attention, role.dcp)
+    spelling = known.topology
+    if spelling is None:
+        if role.gpus_per_worker != 1 or layout != Layout(1):
+            raise InputError(f"{engine} runs on one accelerator here", where=role.label())
+        return TopologyFlags({})
+    implied = spelling.ep_implied_by is not None and spelling.ep_implied_by in (given or {})
+    try:
+        found = spelling.args(layout._replace(ep=1) if implied else layout)
+    except InputError as error:
+        raise InputError(f"{engine}: {error.what}", where=role.label()) from None
+    switch = spelling.dp_switch
+    if switch in spelling.in_file and switch is not None:
+        found.setdefault(switch, False)  # in a file the absence of a switch is easily overlooked
+    return TopologyFlags(
+        {name: value for name, value in found.items() if name not in spelling.in_file},
+        {name: value for name, value in found.items() if name in spelling.in_file},
+    )

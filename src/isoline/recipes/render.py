@@ -220,7 +220,7 @@ def _resolved(
         },
     )
     part = resolve(recipe.server, recipe.roles.get(name), situation)
-    split = topology_flags(recipe.engine, role)
+    split = topology_flags(recipe.engine, role, part.args)
     args = merge(part.args, split.args)
     files, env = part.config_files, part.env
     if split.config:
