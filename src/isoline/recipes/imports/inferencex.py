@@ -90,6 +90,7 @@ def import_master(
     for where, config in configs.items():
         if where in by_config:
             _import_config(where, config, by_config[where], done, revision, owner)
+    _routers(rows, done)
     return done
 
 
@@ -213,7 +214,7 @@ def _import_config(
             upstream += f", part {number} of {len(parts)}"
         tree = _tree(weights, engine, sku, config, group, part, upstream, owner)
         done.add(Draft(recipe_id, tree, tuple(_head(group, part, source))), source, count)
-    _not_said(rows, source, done)
+    _differs(rows, source, done)
 
 
 def _parts(rows: list[Row], source: str, done: Imported) -> list[tuple[tuple[Any, ...], _Part]]:
@@ -243,9 +244,6 @@ def _parts(rows: list[Row], source: str, done: Imported) -> list[tuple[tuple[Any
                 )
             levels.add(level)
     return parts
-
-
-_WORD_GROUPS = ("speculative", "draft", "pinned", "offload", "backend", "version", "utilization", "transfer")
 
 
 def _variant(
@@ -336,16 +334,23 @@ def _head(group: tuple[Any, ...], part: _Part, source: str) -> list[str]:
     return head
 
 
-def _not_said(rows: list[Row], source: str, done: Imported) -> None:
-    """Report facts of the rows that a recipe says otherwise, once for each config."""
+def _differs(rows: list[Row], source: str, done: Imported) -> None:
+    """Report facts of a config's rows that a recipe says otherwise."""
     pcp = sorted({pool.pcp for row in rows for pool in (row.first, row.second) if pool and pool.pcp > 1})
     if pcp:
         ways = ", ".join(map(str, pcp))
         done.lines.append(
             Line("differs", source, f"context-parallel prefill over {ways} devices is written as tp {ways}")
         )
-    routers = sorted({row.router for row in rows if row.router})
-    if routers:
+
+
+def _routers(rows: list[Row], done: Imported) -> None:
+    """Report the routers, whose commands are not in the files: one line for each, not for each config."""
+    users: dict[str, set[str]] = {}
+    for row in rows:
+        if row.router:
+            users.setdefault(row.router, set()).add(row.config)
+    for router, configs in sorted(users.items()):
         done.lines.append(
-            Line("not_said", source, f"router {', '.join(routers)}: its command is not in the file")
+            Line("not_said", f"{len(configs)} configs", f"router {router}: its command is not in the files")
         )
