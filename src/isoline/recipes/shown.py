@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +89,30 @@ def shown(project: Path, loaded: LoadedRecipe) -> Shown:
 
 
 def as_yaml(what: Shown) -> str:
-    """The content as YAML, the origin of each value as a comment behind it."""
+    """The content as YAML, the origin of each value as a comment behind it; it loads as a recipe."""
     yaml = YAML()
-    yaml.width = 4096  # a comment stands behind its value, so no value is folded
+    yaml.width = 1 << 20  # a comment stands behind its value, so no value is folded
+    yaml.representer.add_representer(type(None), _null)
     text = io.StringIO()
     yaml.dump(_commented(what.content, what.origins, ()), text)
-    return text.getvalue()
+    rows = [_ORIGIN.sub("\0", line) for line in text.getvalue().splitlines()]
+    column = max((len(row.partition("\0")[0]) for row in rows if len(row) <= _LONG), default=0) + 2
+    lines = []
+    for row, line in zip(rows, text.getvalue().splitlines(), strict=True):
+        value, marked, _ = row.partition("\0")
+        origin = line[len(value) :].strip()
+        lines.append(
+            f"{value.ljust(column)}{'' if len(value) < column else '  '}{origin}" if marked else line
+        )
+    return "\n".join(lines) + "\n"
+
+
+_LONG = 60
+_ORIGIN = re.compile(rf"\s+# (?:{DEFAULT}|{CATALOG}|recipes/\S+\.yaml:\d+)$")
+
+
+def _null(representer: Any, _: None) -> Any:
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
 
 
 def _commented(node: Any, origins: Mapping[tuple[str | int, ...], str], loc: tuple[str | int, ...]) -> Any:

@@ -14,8 +14,8 @@ from isoline.datasets.schema import Dataset, load_dataset
 from isoline.recipes.lint import Finding, check
 from isoline.recipes.lint.base import ScenarioFacts
 from isoline.recipes.load import recipe_id_of, recipe_ids
+from isoline.sweeps.kinds import check_kind, scenario_file
 from isoline.sweeps.schema import load_scenario
-from isoline.sweeps.sources import check_kind, scenario_file
 
 T = TypeVar("T")
 

@@ -11,11 +11,13 @@ from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool
 from isoline.datasets.schema import Dataset, load_dataset
-from isoline.recipes.channels import load_channels
+from isoline.recipes.channels import load_channels, read_channels, resolve_channels
 from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
 from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
 from isoline.runners.engines import engine_adapter
+from isoline.runners.registry import registry_digest
+from isoline.sweeps.kinds import check_kind, scenario_file
 from isoline.sweeps.plan import Sources
 from isoline.sweeps.schema import Scenario, Sweep, load_scenario
 
@@ -26,7 +28,7 @@ def read_sources(
     """Read recipes, scenarios, datasets and the pool that a sweep names.
 
     :param pool: instead of the sweep's own.
-    :param images: channel -> image reference, resolved for this run.
+    :param images: channel -> image reference instead of the channel's own, for this run.
     :raises DocumentError, InputError: for the first thing that is wrong.
     """
     where = f"sweeps/{sweep.name}.yaml"
@@ -69,7 +71,12 @@ def read_sources(
             for name in sorted({loaded.recipe.engine for loaded in recipes.values()})
             if load_catalog().engines[name].process is not None
         },
-        images=dict(images or {}),
+        channels=resolve_channels(
+            [loaded.recipe for loaded in recipes.values()],
+            read_channels(project),
+            images or {},
+            registry_digest,
+        ),
         files={recipe_id: file_digests(project, loaded) for recipe_id, loaded in recipes.items()},
     )
 
@@ -116,23 +123,6 @@ def file_digests(project: Path, loaded: LoadedRecipe) -> dict[str, str]:
 def recipe_file(recipe_id: str) -> str:
     """A recipe's file, relative to the project."""
     return f"recipes/{recipe_id}.yaml"
-
-
-def scenario_file(name: str) -> str:
-    """A scenario's file, relative to the project."""
-    return f"sweeps/scenarios/{name}.yaml"
-
-
-def check_kind(project: Path, scenario: Scenario, dataset: Dataset) -> None:
-    """Whether a scenario can use a dataset.
-
-    :raises DocumentError: at the line of the scenario that names it.
-    """
-    wanted = ("synthetic",) if scenario.kind == "fixed_length" else ("multi_turn", "trace")
-    if dataset.kind not in wanted:
-        file = scenario_file(scenario.name)
-        what = f"a {scenario.kind} scenario cannot use dataset {dataset.name!r} of kind {dataset.kind}"
-        raise DocumentError([(locate(project / file, ["dataset"], file), what)])
 
 
 def git_state(project: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def flags(context: Context) -> Iterable[Finding]:
             "capture its --help and run `isoline engine learn`",
         )
         return said
-    options = {name: flag for name, flag in known.flags.items() if not flag.file}
+    options = known.flags  # a key of its file may be an argument too
     image = image_text(context)
     severity: Any = "error" if is_older_or_same(image, known) else "warning"
     upto = known.versions[-1] if known.versions else "?"
@@ -80,23 +80,25 @@ def flags(context: Context) -> Iterable[Finding]:
             said.add(
                 loc,
                 f"{context.recipe.engine} has no argument {name!r} as far as is known (up to {upto})",
-                f"{nearest(canonical, options)} A newer version may have it: "
-                f"`isoline engine learn {context.recipe.engine}`",
+                f"{nearest(canonical, options)} (or `isoline engine learn {context.recipe.engine}`)",
                 severity=severity,
             )
-        elif (problem := _wrong_value(flag, value, switch=canonical not in options)) is not None:
+        elif (problem := _wrong_value(flag, value, canonical not in options, known.complete)) is not None:
             said.add(loc, f"argument {name!r} {problem}", "write the value that the engine takes")
     return said
 
 
-def _wrong_value(flag: Flag, value: Any, *, switch: bool) -> str | None:
+def _wrong_value(flag: Flag, value: Any, negated: bool, complete: bool) -> str | None:
+    """What is wrong with a value. Seen in use only, an argument may take more than was seen."""
     if is_expression(value):
         return None if flag.takes in ("int", "float", "text", "list") else f"takes {flag.takes}, not a number"
-    if flag.takes == "nothing" or switch:
+    if not complete and (value is True or flag.takes != "int"):
+        return None
+    if flag.takes == "nothing" or negated:
         return None if value is True else "is a switch and takes no value: write true"
     if value is True:
         return f"takes a value ({flag.takes})"
-    if flag.takes == "int" and not (isinstance(value, int) or (isinstance(value, str) and value.isdigit())):
+    if flag.takes == "int" and not re.match(r"^-?\d+[kKmMgG]?$", str(value)):
         return f"takes a whole number, not {value!r}"
     if flag.takes == "json" and not isinstance(value, (dict, str)):
         return f"takes a mapping, not {value!r}"
@@ -301,7 +303,7 @@ def offload(context: Context) -> Iterable[Finding]:
 
 
 def _offloads(context: Context, part: Resolved) -> str | None:
-    for name in ("enable-hierarchical-cache", "kv-offloading-size", "kv_offloading_size", "cpu-offload-gb"):
+    for name in ("enable-hierarchical-cache", "kv-offloading-size", "kv_offloading_size"):
         if part.args.get(name) not in (None, 0):
             return name
     if "OffloadConnector" in json.dumps(part.args.get("kv-transfer-config", ""), default=str):

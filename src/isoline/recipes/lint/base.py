@@ -10,10 +10,11 @@ from typing import Any, Literal, Protocol
 
 from isoline.catalog.engines import Engine
 from isoline.catalog.facts import Catalog
+from isoline.catalog.lines import Lines, quick_lines
 from isoline.catalog.models import Model
 from isoline.catalog.skus import Sku
-from isoline.catalog.trees import Loc, line_of
-from isoline.recipes.extends import base_id, merged_tree, place, read_base, read_tree
+from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text
+from isoline.recipes.extends import EXTENDS, merged_tree, place, read_base
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.schema import Recipe
 from isoline.recipes.server import Parts, When
@@ -135,17 +136,20 @@ class Context:
         return (self.project.root / self.file).parent
 
     @cached_property
-    def _tree(self) -> tuple[Any, str]:
-        """(tree, base): read only when there is something to say, for it is slow."""
-        tree = read_tree(self.project.root, self.loaded.recipe_id)
-        if base_id(tree) is None:
-            return tree, ""
+    def _lines(self) -> tuple[Any, str]:
+        """(the tree that knows lines, base or ""): read only when there is something to say."""
+        text = read_text(self.project.root / self.file, self.file)
+        if not EXTENDS.search(text):
+            return quick_lines(text, self.file), ""
+        tree = parse_yaml(text, self.file)
         base, below = read_base(self.project.root, self.loaded.recipe_id, tree)
         return merged_tree(below, tree), base
 
     def place(self, loc: Loc) -> tuple[str, int]:
         """(file, line) of a value, in the base's file where it is from there."""
-        tree, base = self._tree
+        tree, base = self._lines
+        if isinstance(tree, Lines):
+            return self.file, tree.line_of(loc)
         file, _, line = place(line_of(tree, loc), self.loaded.recipe_id, base).rpartition(":")
         return file, int(line)
 

@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHELL = re.compile(r"[;|&<>`]|\$")
 _ABSOLUTE = re.compile(r"(?:^|[=:,\s\"'])(/[^\s,:\"']*)")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://([^/\s:]*|\{[a-z_.]+\})", re.IGNORECASE)
-_NEAR = re.compile(r"^(127\.\d+\.\d+\.\d+|localhost|0\.0\.0\.0|\[::1\]|\{[a-z_.0-9]+\}|)$")
+_NEAR = re.compile(r"^(\*|127\.\d+\.\d+\.\d+|localhost|0\.0\.0\.0|\[::1\]|\{[a-z_.0-9]+\}|)$")
 _SHELLS = frozenset(
     ("sh", "bash", "dash", "zsh", "ash", "csh", "sudo", "su", "env", "docker", "podman", "nsenter", "chroot")
 )
@@ -43,7 +43,7 @@ _PRIVILEGE = frozenset(
         "group-add",
     )
 )
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|ACCESS_KEY)S?$")
+_SECRET = re.compile(r"(TOKEN|SECRETS?|PASSWORDS?|PASSWD|API_?KEYS?|CREDENTIALS?|ACCESS_KEYS?)$")
 _LOADS_CODE = re.compile(
     r"^(PYTHON(STARTUP|HOME|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|BASH_ENV|ENV|IFS|GCONV_PATH|PERL5.*|NODE_OPTIONS)$"
 )

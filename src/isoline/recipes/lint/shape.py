@@ -12,7 +12,7 @@ from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said
 from isoline.recipes.lint.parts import Place, parts, value_loc
 from isoline.recipes.memory import kv_bytes, need, weight_bytes
 from isoline.recipes.resolve import Resolved
-from isoline.recipes.topology import Role
+from isoline.recipes.topology import Role, Topology
 
 
 def _roles(context: Context) -> Iterable[tuple[int, str, Role]]:
@@ -44,7 +44,7 @@ def devices(context: Context) -> Iterable[Finding]:
                 loc,
                 f"a worker takes {size} devices, but the fast network of {context.recipe.sku} joins {world}",
                 "use more workers, or say pp between the groups",
-                severity="warning",
+                severity="note",
             )
     largest = context.project.pools.get(context.recipe.sku)
     for index, topology in enumerate(context.recipe.topologies):
@@ -63,7 +63,6 @@ def divides(context: Context) -> Iterable[Finding]:
     """Heads, KV heads and experts can be split as the topology says."""
     said = Said(context, "divides", "error")
     shape = context.model.architecture
-    redundant = _redundant_experts(context)
     for index, name, role in _roles(context):
         loc = ("topologies", index, name)
         tensor = role.tp // role.dp_attention
@@ -89,9 +88,9 @@ def divides(context: Context) -> Iterable[Finding]:
                 key="kv",
             )
         if role.ep > 1:
-            yield_from = _experts(context, role, redundant)
-            if yield_from is not None:
-                said.add((*loc, "ep"), *yield_from)
+            for redundant in sorted(_redundant_experts(context, context.recipe.topologies[index], name)):
+                if (problem := _experts(context, role, redundant)) is not None:
+                    said.add((*loc, "ep"), *problem)
         if shape.layers < role.pp:
             said.add(
                 (*loc, "pp"),
@@ -123,16 +122,20 @@ def _experts(context: Context, role: Role, redundant: int) -> tuple[str, str] | 
 _REDUNDANT = ("ep-num-redundant-experts", "num-redundant-experts")
 
 
-def _redundant_experts(context: Context) -> int:
-    """Copies of busy experts that an engine adds, where the recipe says so."""
-    for _, layer, _ in context.layers():
-        for name, value in layer.args.items():
-            if name in _REDUNDANT and isinstance(value, int):
-                return value
-            if isinstance(value, dict):
-                inner = value.get("num_redundant_experts")
-                if isinstance(inner, int):
-                    return inner
+def _redundant_experts(context: Context, topology: Topology, name: str) -> set[int]:
+    """How many copies of busy experts the engine adds, in each case of a role."""
+    found = {
+        _copies(part) for case, part in parts(context) if case.topology is topology and case.role_name == name
+    }
+    return found or {0}
+
+
+def _copies(part: Resolved) -> int:
+    for name, value in part.args.items():
+        if name in _REDUNDANT and isinstance(value, int):
+            return value
+        if isinstance(value, dict) and isinstance(inner := value.get("num_redundant_experts"), int):
+            return inner
     return 0
 
 
@@ -181,7 +184,8 @@ def context_length(context: Context) -> Iterable[Finding]:
     """What a scenario or an accuracy task sends and asks for fits the context of the launch."""
     said = Said(context, "context", "error")
     answers = {name: tokens for name in context.recipe.accuracy if (tokens := _answer(context, name))}
-    for case, part in parts(context):
+    # A prefill worker needs less: where both read one argument, the other one is told.
+    for case, part in sorted(parts(context), key=lambda item: item[0].role_name == "prefill"):
         limit, loc = context_limit(context, case, part)
         if limit is None:
             continue
@@ -238,7 +242,8 @@ def memory(context: Context) -> Iterable[Finding]:
         cases = [case for case in context.cases if case.topology is topology]
         for name, role in topology.roles.items():
             wanted = [(_tokens(case), case) for case in cases if case.role_name == name]
-            tokens, case = min(wanted, key=lambda item: item[0] or 0, default=(None, None))
+            sized = [(tokens, case) for tokens, case in wanted if tokens is not None]
+            tokens, case = min(sized, key=lambda item: item[0], default=(None, None))
             found = need(
                 role,
                 weights=weights,
