@@ -299,18 +299,18 @@ class Recipe(Document):
         for name in self.roles:
             if name not in present:
                 raise ValueAtError(f"no topology has the role {name!r}", "roles", name)
-        for name, use in self.scenarios.items():
+        for scenario, use in self.scenarios.items():
             if isinstance(use.concurrency, dict):
                 for label in use.concurrency:
-                    _must_know_at(label, labels, "topology", "scenarios", name, "concurrency", label)
+                    _must_know_at(label, labels, "topology", "scenarios", scenario, "concurrency", label)
         parts: list[tuple[Server | RoleServer, tuple[str, ...]]] = [(self.server, ("server",))]
         parts += [(role, ("roles", str(name))) for name, role in self.roles.items()]
         for part, place in parts:
             for index, item in enumerate(part.when):
                 for label in item.if_.topology or []:
                     _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")
-                for name in item.if_.scenario or []:
-                    _must_know_at(name, set(self.scenarios), "scenario of this recipe", *place, "when", index)
+                for scenario in item.if_.scenario or []:
+                    _must_know_at(scenario, set(self.scenarios), "scenario of this recipe", *place, "when", index)
         if self.revision is not None and not _COMMIT.match(self.revision) and self.checkpoint is not None:
             raise ValueAtError("a checkpoint's revision is a commit (hex digits)", "revision")
         return self

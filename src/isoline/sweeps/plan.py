@@ -11,22 +11,15 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.profile import profile
+from isoline.recipes.channels import images_for
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.render import Inputs, RenderedLaunch, Shape, deployment_class, render
 from isoline.recipes.topology import Topology
 from isoline.results import identity
 from isoline.results.checks import plan_digest
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint, Reused
+from isoline.sweeps.estimates import Past, launch_s, point_s
 from isoline.sweeps.schema import Scenario, Selection, Sweep
-
-# Stated assumptions for estimates until there are measured durations: they only feed the progress
-# line and the budget check, never a number that is published.
-ASSUMED_OVERHEAD_S = 18.0
-ASSUMED_LAUNCH_S = 5.0
-ASSUMED_PREFILL_TPS = 300.0
-ASSUMED_DECODE_TPS = 70.0
-ASSUMED_TURN = (60, 24)  # uncached input and output tokens of a trace's turn
-
 
 @dataclass(frozen=True)
 class Sources:
@@ -35,7 +28,7 @@ class Sources:
     :param pools: by SKU; a recipe is planned on the pool of its SKU.
     :param recipes: by recipe id; those that the sweep selects.
     :param scripts: engine -> SHA-256 of its start script, where it has one.
-    :param images: channel -> image reference, resolved once for the run.
+    :param channels: channel -> CPU architecture -> image reference, resolved once for the run.
     :param files: recipe id -> file of its folder -> SHA-256.
     """
 
@@ -46,8 +39,9 @@ class Sources:
     scenarios: Mapping[str, Scenario]
     datasets: Mapping[str, Dataset]
     scripts: Mapping[str, str]
-    images: Mapping[str, str] = field(default_factory=dict)
+    channels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    past: Past = Past()
 
     @property
     def pool(self) -> Pool:
@@ -83,18 +77,6 @@ def seed_for(dataset_digest: str, scenario: Scenario, concurrency: int, repetiti
     """
     key = [dataset_digest, scenario.name, scenario.version, concurrency, repetition]
     return int(identity.digest(key)[:8], 16) & 0x7FFFFFFF
-
-
-def estimate_s(scenario: Scenario, dataset: Dataset, concurrency: int) -> float:
-    """A rough duration of one point, seconds, from stated assumptions."""
-    if scenario.kind == "fixed_length" and scenario.requests and scenario.isl and scenario.osl:
-        count = scenario.requests.at(concurrency)
-        tokens_in, tokens_out = scenario.isl, scenario.osl
-    else:
-        count = dataset.turns or 1
-        tokens_in, tokens_out = ASSUMED_TURN
-    work = count * (tokens_in / ASSUMED_PREFILL_TPS + tokens_out / ASSUMED_DECODE_TPS)
-    return round(ASSUMED_OVERHEAD_S + work, 1)
 
 
 def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Excluded]]:
@@ -224,17 +206,19 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
     for task in [*([recipe.canary] if recipe.canary else []), *tasks]:
         if sources.datasets[task].kind != "questions":
             raise InputError(f"dataset {task!r} holds no questions", where=recipe_id)
+    point_id = identity.point_id(
+        recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
+    )
     return PlanPoint(
-        point_id=identity.point_id(
-            recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
-        ),
+        point_id=point_id,
         point_digest=point_digest,
         scenario=row.scenario.name,
         concurrency=row.concurrency,
         repetition=repetition,
         seed=seed_for(dataset.digest(), row.scenario, row.concurrency, repetition),
         accuracy=tasks,
-        estimate_s=estimate_s(row.scenario, dataset, row.concurrency) + 20.0 * len(tasks),
+        estimate_s=sources.past.points.get(point_id)
+        or point_s(row.scenario, dataset, row.concurrency, recipe.sku) + 20.0 * len(tasks),
         curve=curve,
         curve_key=key,
         series_key=identity.series_key(key, label, row.concurrency),
@@ -257,7 +241,9 @@ def _launches(
     recipe = loaded.recipe
     pool = sources.pools.get(recipe.sku) or sources.pool
     inputs = Inputs(
-        sources.scripts.get(recipe.engine), sources.images, sources.files.get(loaded.recipe_id, {})
+        sources.scripts.get(recipe.engine),
+        images_for(sources.channels, recipe.sku),
+        sources.files.get(loaded.recipe_id, {}),
     )
     is_pinned = recipe.speculative.acceptance == "pinned"
     groups: dict[str, tuple[_Place, list[PlanPoint]]] = {}
@@ -295,7 +281,11 @@ def _launches(
             argv=place.rendered.argv,
             env=place.rendered.env,
             twin_of=twins.get(digest),
-            estimate_s=round(ASSUMED_LAUNCH_S + sum(point.estimate_s for point in points), 1),
+            estimate_s=round(
+                (sources.past.launches.get(digest) or launch_s(recipe, topology))
+                + sum(point.estimate_s for point in points),
+                1,
+            ),
             identity=place.rendered.identity,
             recipe=dict(loaded.content),
             points=points,
@@ -334,7 +324,17 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
                 launches.append(launch)
     if not launches:
         raise InputError("nothing is selected", where=f"sweeps/{sources.sweep.name}.yaml")
-    return assemble(sources.sweep, launches, reused=[], excluded=excluded, created_from=created_from)
+    channels = {
+        f"{name} {arch}": ref for name, refs in sources.channels.items() for arch, ref in refs.items()
+    }
+    return assemble(
+        sources.sweep,
+        launches,
+        reused=[],
+        excluded=excluded,
+        created_from=created_from,
+        channels=channels,
+    )
 
 
 def assemble(
@@ -344,11 +344,13 @@ def assemble(
     reused: list[Reused],
     excluded: list[Excluded],
     created_from: Mapping[str, Any],
+    channels: Mapping[str, str] | None = None,
 ) -> Plan:
     """A plan with its digest and its budget.
 
-    :raises InputError: when it is over the sweep's budget.
+    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
     """
+    _check_window(sweep, launches)
     gpu_minutes = round(sum(launch.estimate_s * launch.gpus for launch in launches) / 60, 1)
     if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
         raise InputError(
@@ -360,7 +362,7 @@ def assemble(
         plan_digest="",
         sweep=sweep.name,
         created_from=dict(created_from),
-        channels={},
+        channels=dict(channels or {}),
         launches=launches,
         reused=reused,
         excluded=excluded,
@@ -368,3 +370,24 @@ def assemble(
         budget={"gpu_minutes": gpu_minutes, "usd": None},
     )
     return plan.model_copy(update={"plan_digest": plan_digest(plan)})
+
+
+def wall_s(launches: Iterable[PlanLaunch]) -> dict[str, float]:
+    """Pool -> expected wall time, seconds: a pool works on one launch at a time here."""
+    found: dict[str, float] = {}
+    for launch in launches:
+        found[launch.pool] = found.get(launch.pool, 0.0) + launch.estimate_s
+    return found
+
+
+def _check_window(sweep: Sweep, launches: list[PlanLaunch]) -> None:
+    if sweep.window is None:
+        return
+    for pool, seconds in wall_s(launches).items():
+        if seconds > sweep.window.hours * 3600:
+            raise InputError(
+                f"the plan takes about {seconds / 3600:.1f} h on pool {pool!r}, "
+                f"its window is {sweep.window.hours:g} h",
+                where=f"sweeps/{sweep.name}.yaml",
+                remedy="select less, or widen the window",
+            )

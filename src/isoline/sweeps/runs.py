@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from isoline.results.bundle import (
 from isoline.results.identity import RUN_ID, new_run_id
 from isoline.results.reasons import Verdict
 from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote
+from isoline.sweeps.estimates import Past
 from isoline.sweeps.due import Elsewhere, OtherRun, is_due
 
 
@@ -184,6 +186,26 @@ def measured_elsewhere(
         if found:
             others.append((run.run_id, found))
     return others
+
+
+PAST_RUNS = 20
+"""Newest runs that durations are taken from."""
+
+
+def past_durations(store: Path) -> Past:
+    """How long points took, and launches from start to ready, in the newest runs; seconds."""
+    points: dict[str, float] = {}
+    launches: dict[str, float] = {}
+    for run in islice(runs_newest_first(store), PAST_RUNS):
+        for point_id, sealed in records(run).items():
+            if sealed and sealed[-1].verdict is Verdict.VALID and point_id not in points:
+                points[point_id] = round(sum(row.duration_s for row in sealed[-1].phases), 1)
+        for path in (run.folder / "_launch").glob("*/launch.json"):
+            record = LaunchRecord.model_validate_json(path.read_bytes())
+            if record.verdict is Verdict.VALID:
+                took = sum(row.duration_s for row in record.phases if row.name != "stop")
+                launches.setdefault(record.launch_digest, round(took, 1))
+    return Past(points, launches)
 
 
 def next_launch_number(run: Run, launch: PlanLaunch) -> int:

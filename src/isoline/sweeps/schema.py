@@ -126,6 +126,12 @@ class Budget(Document):
     gpu_minutes: float | None = Field(default=None, gt=0)
 
 
+class Window(Document):
+    """How long a run may take on each pool; a plan that is longer is refused."""
+
+    hours: float = Field(gt=0)
+
+
 class Sweep(Document):
     """One sweep."""
 
@@ -136,6 +142,7 @@ class Sweep(Document):
     select: list[Selection] = Field(min_length=1)
     reuse: Reuse = Reuse()
     budget: Budget = Budget()
+    window: Window | None = None
 
 
 def load_scenario(project: Path, name: str) -> Scenario:
