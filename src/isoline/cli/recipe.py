@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -71,21 +72,24 @@ def check(
     all_: Annotated[bool, typer.Option("--all", help="Check every recipe.")] = False,
 ) -> None:
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
-    from isoline.recipes.load import recipe_ids
+    from isoline.recipes.load import recipe_ids, stray_files
     from isoline.sweeps.sources import check_recipe
 
     project = find_project()
     if bool(recipes) == all_:
         raise InputError("name recipes, or say --all", where="recipe check")
-    wrong = 0
+    broken: list[str] = []
     ids = recipe_ids(project) if all_ else recipes or []
     for recipe_id in ids:
         problems = check_recipe(project, recipe_id)
-        wrong += bool(problems)
+        broken += [recipe_id] if problems else []
         for where, what in problems:
             typer.echo(f"{where}: {what}", err=True)
-    typer.echo(f"{len(ids) - wrong} of {len(ids)} recipe(s) are fine")
-    if wrong:
+    stray = stray_files(project) if all_ else []
+    for path in stray:
+        typer.echo(f"{path}: nobody reads this; a recipe is recipes/<model>/<name>.yaml", err=True)
+    typer.echo(f"{len(ids) - len(broken)} of {len(ids)} recipe(s) are fine")
+    if broken or stray:
         raise typer.Exit(1)
 
 
@@ -130,6 +134,13 @@ def render(
     _print_rendered(rows, format)
 
 
+def shell_line(env: Mapping[str, str], argv: Sequence[str]) -> str:
+    """A command as a shell reads it; a {placeholder} is no shell syntax and stands as it is."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    words += [word if word.startswith("{") else shlex.quote(word) for word in argv]
+    return " ".join(words)
+
+
 def _print_rendered(rows: list[dict[str, Any]], format: Format) -> None:
     if format != "table":
         emit(rows, format)
@@ -140,6 +151,4 @@ def _print_rendered(rows: list[dict[str, Any]], format: Format) -> None:
         )
         for name, value in row["env"].items():
             typer.echo(f"export {name}={shlex.quote(value)}")
-        # A placeholder is no shell syntax: show it as it stands.
-        words = [word if word.startswith("{") else shlex.quote(word) for word in row["argv"]]
-        typer.echo(" ".join(words))
+        typer.echo(shell_line({}, row["argv"]))
