@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -128,6 +129,8 @@ class Tiny:
         self.state = root / "state"
         self.real_state = STATE
         self.store = self.project / "results" / "store"
+        # Short: sockets lie below it, and their paths may have 107 bytes.
+        self.tmp = Path(tempfile.mkdtemp(prefix="e2e-"))
         self._count = 0
         self._running: list[Running] = []
         self._make()
@@ -228,7 +231,8 @@ class Tiny:
 
     def env(self) -> dict[str, str]:
         """The environment of a command."""
-        return os.environ | {"ISOLINE_PROJECT": str(self.project), "ISOLINE_STATE": str(self.state)}
+        places = {"ISOLINE_PROJECT": self.project, "ISOLINE_STATE": self.state, "TMPDIR": self.tmp}
+        return os.environ | {name: str(path) for name, path in places.items()}
 
     def start(
         self, *args: str, program: list[str] | None = None, wrapper: list[str] | None = None
@@ -250,9 +254,9 @@ class Tiny:
         """``isoline ARGS``, to its end."""
         return self.start(*args, **more).end(timeout_s)
 
-    def sweep_run(self, name: str, code: int | None = 0, **more: Any) -> Done:
+    def sweep_run(self, name: str, *args: str, code: int | None = 0, **more: Any) -> Done:
         """``isoline sweep run NAME``; its exit code is checked unless it is None."""
-        done = self.run("sweep", "run", name, **more)
+        done = self.run("sweep", "run", name, *args, **more)
         assert code is None or done.code == code, f"exit code {done.code}\n{done.out}{done.err}"
         return done
 
@@ -396,6 +400,7 @@ class Tiny:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.1)
+        shutil.rmtree(self.tmp, ignore_errors=True)
 
 
 @pytest.fixture

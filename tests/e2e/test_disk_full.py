@@ -71,6 +71,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
+@pytest.mark.soak
 def test_disk_that_fills_up_under_load(tiny: Any, small_disk: Path) -> None:
     """The disk fills up under the second point's load: the first one stays, the second is done later."""
     store = small_disk / "store"

@@ -91,6 +91,7 @@ def check_whole(tiny: Any, kept: dict[str, str]) -> None:
     assert list((tiny.state / "owners").iterdir()) == []
     assert [path for path in (tiny.state / "ports").iterdir() if path.name.isdigit()] == []
     assert list((tiny.state / "scratch").iterdir()) == []
+    assert list(tiny.tmp.iterdir()) == []
     verified = tiny.run("results", "verify")
     assert verified.code == 0, verified.out
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from isoline.accuracy.questions import ask_batch, read_questions
 from isoline.results.records import PlanLaunch
+from isoline.runners import foreign
 from isoline.runners.launcher import Deadlines, LaunchSpec, Server
 from isoline.runners.process import ProcessLauncher
 from isoline.settings import load_settings
@@ -23,6 +26,9 @@ from isoline.sweeps.launch import planned_weights
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 ALIAS = "smollm2-135m-instruct"
+QUIET = 0.05
+"""Share of the CPU that other programs may use for a comparison to mean something."""
+MAX_TRIES = 4
 
 
 @contextmanager
@@ -58,35 +64,66 @@ def bodies_of(folder: Path) -> list[dict[str, Any]]:
     return [row["payload"] for row in rows]
 
 
-def test_a_plain_client_measures_the_same(
-    tiny: Any, plain_client: ModuleType, evidence: Callable[[str, Sequence[str]], Path]
-) -> None:
-    """At concurrency 1 and 4 a plain client gets the point's output tokens/s within 15 % (median of 3)."""
-    tiny.scenario("tiny-long", osl=32, requests={"minimum": 10, "per_concurrency": 4})
-    tiny.recipe(scenarios={"tiny-long": {"concurrency": [1, 4]}})
-    tiny.sweep("long", {"scenario": "tiny-long", "concurrency": [1, 4]})
-    tiny.sweep_run("long")
-    run = tiny.the_run()
-    lines = []
+@dataclass(frozen=True)
+class Pair:
+    """Output tokens/s of a point and of the plain client, and what others used of the CPU meanwhile."""
+
+    point_tps: float
+    plain_tps: float
+    foreign: float
+
+    @property
+    def ratio(self) -> float:
+        return self.point_tps / self.plain_tps
+
+
+def plain_run(
+    client: ModuleType, launcher: ProcessLauncher, server: Server, bodies: list[dict[str, Any]], lanes: int
+) -> tuple[float, float]:
+    """(output tokens/s, foreign CPU share) of the plain client."""
+    launcher.reset(server)
+    before = foreign.mark(server.pid)
+    tps = client.run(server.host, server.port, bodies, lanes).output_tps
+    return tps, foreign.foreign_share(before, foreign.mark(server.pid), 0.0, os.cpu_count() or 1) or 0.0
+
+
+def compare(tiny: Any, client: ModuleType, run: Path, concurrency: int) -> Pair:
+    """The point of a run, and the plain client on a new server with the very same requests."""
+    (record,) = tiny.at(run, concurrency)
+    bodies = bodies_of(run / record.point_id / "1" / "aiperf")
+    assert len(bodies) == record.counts.completed
+    full = {row.name: row.value for row in record.metrics if row.window == "full"}
     with serving(tiny, tiny.plan(run).launches[0]) as (launcher, server):
-        for concurrency in (1, 4):
-            (record,) = tiny.at(run, concurrency)
-            bodies = bodies_of(run / record.point_id / "1" / "aiperf")
-            assert len(bodies) == record.counts.completed
-            (point_tps,) = (
-                row.value
-                for row in record.metrics
-                if row.name == "output_tps_per_gpu" and row.window == "full"
-            )
-            tries = []
-            for _ in range(3):
-                launcher.reset(server)
-                tries.append(plain_client.run(server.host, server.port, bodies, concurrency).output_tps)
-            plain_tps = statistics.median(tries)
-            assert point_tps is not None
-            lines.append(f"- c{concurrency}: point {point_tps:.1f}, plain {plain_tps:.1f} output tokens/s")
-            assert point_tps == pytest.approx(plain_tps, rel=0.15), tries
-    evidence("plain-client", lines)
+        tries = [plain_run(client, launcher, server, bodies, concurrency) for _ in range(2)]
+    point_tps = full["output_tps_per_gpu"]
+    assert point_tps is not None
+    shares = [record.client["foreign_cpu_share"], *(share for _, share in tries)]
+    return Pair(point_tps, statistics.median(tps for tps, _ in tries), max(shares))
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_plain_client_measures_the_same(
+    tiny: Any, plain_client: ModuleType, concurrency: int, evidence: Callable[[str, Sequence[str]], Path]
+) -> None:
+    """A plain client gets the point's output tokens/s within 15 % (of up to four tries the quietest)."""
+    tiny.scenario("tiny-long", osl=32, requests={"minimum": 8, "per_concurrency": 3})
+    tiny.recipe(scenarios={"tiny-long": {"concurrency": [concurrency]}})
+    tiny.sweep("long", {"scenario": "tiny-long"})
+    pairs: list[Pair] = []
+    for _ in range(MAX_TRIES):
+        tiny.sweep_run("long", "--new")
+        pairs.append(compare(tiny, plain_client, tiny.runs()[-1], concurrency))
+        if pairs[-1].foreign < QUIET:
+            break
+    best = min(pairs, key=lambda pair: pair.foreign)
+    evidence(
+        f"plain-client-c{concurrency}",
+        [
+            f"- point {p.point_tps:.1f}, plain {p.plain_tps:.1f} tokens/s, others {p.foreign:.0%}"
+            for p in pairs
+        ],
+    )
+    assert best.ratio == pytest.approx(1.0, abs=0.15), pairs
 
 
 def ask_rounds(tiny: Any, rounds: int) -> list[str]:

@@ -48,6 +48,8 @@ async def _ask(host: str, port: int, body: dict[str, Any]) -> Reply:
     tokens = 0
     while line := await reader.readline():
         now = time.monotonic()
+        if line.startswith(b"data: [DONE]"):
+            break
         if not line.startswith(b"data: {"):
             continue
         chunk = json.loads(line[6:])
