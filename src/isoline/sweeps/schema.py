@@ -134,6 +134,7 @@ class Sweep(Document):
     description: str = ""
     pool: str
     select: list[Selection] = Field(min_length=1)
+    publish: bool = True  # false: a try-out, never official
     reuse: Reuse = Reuse()
     budget: Budget = Budget()
 
