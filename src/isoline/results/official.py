@@ -41,10 +41,10 @@ class Candidate:
 def official(candidates: Iterable[Candidate]) -> dict[str, str]:
     """For each point of one run: "" when it is official, else why not, in one line.
 
-    official = valid and measured and own and published and conforming and not withdrawn and accuracy accepted, or
-    not run while every evaluated point of the group passed. When one fails, the unevaluated points
-    up to the next evaluated concurrency that passed are withheld too, in both directions: below
-    the failure nothing is known either.
+    official = valid and measured and own and published and conforming and not withdrawn and accuracy
+    accepted, or not run while every evaluated point of the group passed. When one fails, the
+    unevaluated points up to the next evaluated concurrency that passed are withheld too, in both
+    directions: below the failure nothing is known either.
     """
     groups: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
