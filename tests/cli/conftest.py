@@ -38,3 +38,10 @@ def project(tmp_path: Path, project_root: Path, monkeypatch: pytest.MonkeyPatch)
 def bundles() -> Any:
     """The factory of sealed bundles, tests/support/bundles.py."""
     return _by_path("bundles")
+
+
+@pytest.fixture
+def measured(project: Any, bundles: Any) -> Any:
+    """``measured(store)`` seals a run of the demo with a real lock: (its folder, the point)."""
+    module = _by_path("locks")
+    return lambda store, sweep="demo": module.measured_run(project.root, store, bundles, sweep)

@@ -16,7 +16,7 @@ import pytest
 
 from isoline.dashboard.config import Look, load_look
 from isoline.dashboard.data import Source
-from isoline.dashboard.serve import bind
+from isoline.dashboard.serve import bind, close
 from isoline.results.identity import CURVE_FIELDS, curve_key
 from isoline.results.metrics import HEADLINE, METRICS
 from isoline.results.schema import BY_NAME
@@ -300,7 +300,7 @@ def serving() -> Iterator[Callable[[Settings], str]]:
 
     yield start
     for server, thread in servers:
-        server.close()
+        close(server)
         thread.join(timeout=10)
 
 

@@ -107,3 +107,22 @@ def test_twins_are_not_on_the_curve(bundles: Any, settings: Settings) -> None:
     official = "SELECT official FROM points ORDER BY twin_of NULLS FIRST"
     assert con.execute(official).fetchall() == [(True,), (False,)]
     con.close()
+
+
+def test_a_try_out_never_stands_in_for_the_curve(bundles: Any, settings: Settings) -> None:
+    """A newer run of an unpublished sweep has the same curve: it is official nowhere, shown only by name."""
+    bundles.make_run(settings.store, bundles.make_plan(), RUNS[0])
+    points = [(bundles.LaunchDef(), [bundles.PointDef(4)])]
+    smoke = bundles.make_plan(points, sweep="smoke", publish=False)
+    name = "20261205T020000Z-smoke-bbbbbb"
+    bundles.make_run(settings.store, smoke, name)
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert set(snapshot_points(con)["run_id"]) == {RUNS[0]}
+    assert set(snapshot_points(con, run=NEWEST)["run_id"]) == {RUNS[0]}
+    tried = snapshot_points(con, run=name)
+    assert len(tried) == 1
+    assert not tried["official"].any()
+    assert tried["marks"].iloc[0] == ["unofficial"]
+    assert tried["unofficial_why"].iloc[0] == "a try-out: its sweep is not published"
+    con.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -301,3 +303,21 @@ def test_killed_orchestrator_end_to_end(state: Path, eventually: Eventually) -> 
         orchestrator.wait()
     (swept,) = sweep_orphans(state)
     assert len(swept.ended) == 1 and not alive(swept.ended[0])
+
+
+def test_a_dead_runs_temporary_folder_is_removed_and_no_other(tmp_path: Path) -> None:
+    """The load generator's scratch of a dead owner goes; a folder of another name stays."""
+    mine = Path(tempfile.mkdtemp(prefix=owners.SCRATCH_PREFIX))
+    other = Path(tempfile.mkdtemp(prefix="somebody-else-"))
+    try:
+        for scratch in (mine, other):
+            owner = owners.claim(tmp_path, run_id="r", launch_id="l", what="client", scratch=scratch)
+            record = tmp_path / "owners" / f"{owner.token}.json"
+            data = json.loads(record.read_text())
+            record.write_text(json.dumps({**data, "orchestrator_start_ticks": 1}))
+        owners.sweep_orphans(tmp_path)
+        assert not mine.exists()
+        assert other.exists()
+    finally:
+        shutil.rmtree(mine, ignore_errors=True)
+        shutil.rmtree(other, ignore_errors=True)

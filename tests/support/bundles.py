@@ -98,6 +98,7 @@ def make_plan(
     launches: Sequence[tuple[LaunchDef, Sequence[PointDef]]] | None = None,
     *,
     sweep: str = "demo",
+    publish: bool = True,
 ) -> Plan:
     """A plan whose digests, ids and keys are right. Default: one launch at concurrency 1, 2, 4, 8."""
     if launches is None:
@@ -113,6 +114,7 @@ def make_plan(
         "excluded": [],
         "shards": 1,
         "budget": {"gpu_minutes": 10, "usd": None},
+        "publish": publish,
     }
     fields["plan_digest"] = plan_digest(fields)
     return Plan.model_validate(fields)

@@ -55,3 +55,10 @@ def planned(project: Any) -> Callable[..., Plan]:
         return make_plan(read_sources(project.root, document), {"rev": None, "dirty": None})
 
     return make
+
+
+@pytest.fixture
+def measured(project: Any, bundles: Any) -> Any:
+    """``measured(store)`` seals a run of the demo with a real lock: (its folder, the point)."""
+    module = _by_path("locks")
+    return lambda store, sweep="demo": module.measured_run(project.root, store, bundles, sweep)

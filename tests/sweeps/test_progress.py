@@ -89,7 +89,9 @@ def test_the_lines_of_a_run(bundles: Any, tmp_path: Path, clock: Clock) -> None:
         shown.phase("start")
         shown.begin(one)
         shown.phase("load")
+        shown.load(0, 12, 20.0, 1)  # the load generator's own warm-up request
         clock.now += 9
+        shown.load(0, 12, 100.0, 0)
         shown.load(1, 12, 100.0, 1)
         clock.now += 2
         shown.load(2, 12, 140.0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any
 
 import typer
@@ -101,6 +100,7 @@ def check(
 ) -> None:
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
     from isoline.recipes.lint import RULES
+    from isoline.recipes.load import stray_files
     from isoline.sweeps.lint import lint_recipes
 
     if rules:
@@ -116,7 +116,10 @@ def check(
     else:
         columns = ["file", "line", "severity", "rule", "what", "mend"]
         emit([{name: getattr(item, name) for name in columns} for item in said], format, columns=columns)
-    wrong = {item.file for item in found if item.severity == "error"}
+    stray = [] if recipes else stray_files(find_project())
+    for path in stray:
+        typer.echo(f"{path}: nobody reads this; a recipe is recipes/<model>/<name>.yaml", err=True)
+    wrong = {item.file for item in found if item.severity == "error"} | set(stray)
     warned = sum(item.severity == "warning" for item in found)
     summary = f"{len(ids)} recipe(s): {len(wrong)} file(s) with errors, {warned} warning(s)"
     typer.echo(summary, err=format != "table")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from isoline.cli.output import FormatOption, emit
+from isoline.cli.recipe import shell_line
 from isoline.settings import load_settings
 
 
@@ -32,9 +33,9 @@ def reproduce(
     settings = load_settings(store=store)
     original = find_original(settings.store, point_id, run)
     if dry_run:
-        plan = prepare(settings, original)[0].plan
+        (launch,) = prepare(settings, original)[0].plan.launches
         typer.echo(f"# from the lock of run {original.run_id}, attempt {original.record.attempt}")
-        typer.echo(" ".join(plan.launches[0].argv))
+        typer.echo(shell_line(launch.env, launch.argv))
         return
     comparison = run_again(settings, original)
     emit(comparison.rows, format, columns=["metric", "old", "new", "ratio"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoline.cli.output import FormatOption, emit
+from isoline.cli.recipe import shell_line
 from isoline.errors import InputError
 from isoline.settings import load_settings
 
@@ -114,13 +115,15 @@ def run(
         _show_plan(prepared, "table")
         for launch in prepared.plan.launches:
             typer.echo(f"# {launch.recipe_id} {launch.topology}")
-            typer.echo(" ".join([*(f"{key}={value}" for key, value in launch.env.items()), *launch.argv]))
+            typer.echo(shell_line(launch.env, launch.argv))
         return
     outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
     missing = f", {outcome.missing} without an attempt" if outcome.missing else ""
     reused = f", {len(prepared.plan.reused)} reused" if prepared.plan.reused else ""
-    did = f"{outcome.measured} measured now" if outcome.measured else "nothing was due"
+    did = f"{outcome.measured} measured now"
+    if not outcome.measured:
+        did = "nothing could be measured" if outcome.missing else "nothing was due"
     typer.echo(f"run {outcome.run_id}: {counts}{missing}{reused}; {did}")
     if outcome.exit_code:
         print(
@@ -136,7 +139,7 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
     from isoline.sweeps.due import is_due
     from isoline.sweeps.runs import records
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for point_id, attempts in records(item).items():
         last = attempts[-1] if attempts else None
         rows.append(
@@ -149,6 +152,10 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
                 "due": is_due([record.verdict for record in attempts]),
             }
         )
+    rows += [
+        {"point_id": reused.point_id, "reasons": f"reused from {reused.run_id}", "due": False}
+        for reused in item.plan.reused
+    ]
     return rows
 
 

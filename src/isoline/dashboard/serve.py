@@ -99,7 +99,13 @@ def serve(
     try:
         server.run()
     finally:
-        server.close()
+        close(server)
+
+
+def close(server: Any) -> None:
+    """End a server: first the threads that answer, which would write to what is closed after them."""
+    server.task_dispatcher.shutdown()
+    server.close()
 
 
 def _open(url: str, say: Callable[[str], None]) -> None:

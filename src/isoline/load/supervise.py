@@ -24,6 +24,7 @@ import psutil
 from isoline.errors import InfraError
 from isoline.load.command import LoadSpec, build_command
 from isoline.load.profile import AIPERF_VERSION
+from isoline.runners.owners import SCRATCH_PREFIX
 
 POLL_S = 0.1
 SAMPLE_S = 0.5
@@ -193,6 +194,14 @@ def _count_measured(path: Path, offset: int) -> tuple[int, int]:
     return whole.count(b'"benchmark_phase":"profiling"'), offset + len(whole)
 
 
+def make_scratch() -> Path:
+    """A new folder for what AIPerf writes while it runs.
+
+    A short path: AIPerf puts sockets below it, and their paths may have 107 bytes.
+    """
+    return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+
+
 def run_load(
     spec: LoadSpec,
     *,
@@ -204,6 +213,7 @@ def run_load(
     should_stop: Callable[[], str | None] = lambda: None,
     on_progress: Callable[[LoadProgress], None] = lambda _: None,
     wrap: Callable[[list[str]], list[str]] = lambda argv: argv,
+    scratch: Path | None = None,
 ) -> LoadOutcome:
     """Run one load to its end, its deadline, or until ``should_stop`` gives a reason code.
 
@@ -212,6 +222,7 @@ def run_load(
     :param deadline_s: longest time from start to end, seconds (reason ``load_timeout``).
     :param should_stop: asked every 0.1 s; a reason code ends the load (SIGINT, later SIGKILL).
     :param wrap: makes the command note who owns it before it becomes AIPerf.
+    :param scratch: from :func:`make_scratch`, where the caller notes it somewhere; removed afterwards.
     :raises InfraError: when AIPerf cannot be started, or a process of it cannot be ended.
     """
     # AIPerf runs in a folder of its own, so that it leaves nothing in ours.
@@ -222,8 +233,7 @@ def run_load(
     )
     argv = build_command(spec, aiperf_bin)
     spec.artifact_dir.mkdir(parents=True, exist_ok=True)
-    # A short path: AIPerf puts sockets below it, and their paths may have 107 bytes.
-    scratch = Path(tempfile.mkdtemp(prefix="isoline-load-"))
+    scratch = scratch or make_scratch()
     try:
         with log.open("wb") as output:
             started_ns, start = time.time_ns(), time.monotonic()

@@ -42,6 +42,18 @@ def recipe_ids(project: Path) -> list[str]:
     return sorted(item for item in found if not item.startswith("_"))
 
 
+def stray_files(project: Path) -> list[str]:
+    """Files under recipes/ that look like recipes and are not seen as such: too deep, or ``.yml``."""
+    folder = project / "recipes"
+    found = []
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        is_known = parts == ("channels.yaml",) or (len(parts) == 2 and path.suffix == ".yaml")
+        if path.suffix in (".yaml", ".yml") and not is_known and not parts[0].startswith("_"):
+            found.append("/".join(("recipes", *parts)))
+    return found
+
+
 def recipe_id_of(project: Path, recipe_id: str) -> str:
     """The id of a recipe that is named by its id or its path, and is there.
 

@@ -22,6 +22,7 @@ class Candidate:
         run. A failed check at one of them says something about the others.
     :param verdict: of the counting attempt; None without one.
     :param conforming: whether it keeps to the rule set of its scenario.
+    :param published: whether its sweep is meant to be shown.
     """
 
     key: str
@@ -33,16 +34,17 @@ class Candidate:
     source: str = "own"
     conforming: bool = True
     withdrawn: bool = False
+    published: bool = True
     twin: bool = False
 
 
 def official(candidates: Iterable[Candidate]) -> dict[str, str]:
     """For each point of one run: "" when it is official, else why not, in one line.
 
-    official = valid and measured and own and conforming and not withdrawn and accuracy accepted, or
-    not run while every evaluated point of the group passed. When one fails, the unevaluated points
-    up to the next evaluated concurrency that passed are withheld too, in both directions: below
-    the failure nothing is known either.
+    official = valid and measured and own and published and conforming and not withdrawn and accuracy
+    accepted, or not run while every evaluated point of the group passed. When one fails, the
+    unevaluated points up to the next evaluated concurrency that passed are withheld too, in both
+    directions: below the failure nothing is known either.
     """
     groups: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
@@ -70,6 +72,8 @@ def _why_not(point: Candidate, good: set[int], bad: set[int]) -> str:
         return f"verdict {point.verdict}"
     if point.twin:
         return "accuracy twin: its speed is not the recipe's"
+    if not point.published:
+        return "a try-out: its sweep is not published"
     if point.kind != "measured":
         return f"{point.kind}, not measured"
     if point.source != "own":

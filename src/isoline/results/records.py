@@ -103,6 +103,7 @@ class Plan(Record):
     excluded: list[Excluded]
     shards: int
     budget: dict[str, Any]
+    publish: bool = True  # False: a try-out; its points are never official and in no snapshot
 
 
 # --- bundles (DESIGN 5.5) ---------------------------------------------------------------------

@@ -95,6 +95,7 @@ def _run(run_id: str, bundle: RunBundle, points: Sequence[Row]) -> Row:
         "skipped": len(points) - got - missing,
         "missing": missing,
         "complete": got == len(points) and not any(verdicts[name] for name in UNFINISHED),
+        "published": bundle.plan.publish,
         "bundle_path": bundle.path,
         "bundle_digest": bundle.digest,
     }
@@ -218,6 +219,7 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
             source=str(point.curve["source"]),
             conforming=not _scenario(point).get("non_conforming", False),
             withdrawn=None in withdrawn or point.point_id in withdrawn,
+            published=plan.publish,
             twin=launch.twin_of is not None,
         )
         for launch, point in planned
@@ -340,5 +342,6 @@ def _marks(launch: PlanLaunch, candidate: Candidate) -> list[str]:
         "non_conforming": not candidate.conforming,
         "provisional": candidate.accuracy_state == "provisional",
         "withdrawn": candidate.withdrawn,
+        "unofficial": not candidate.published,
     }
     return [name for name, holds in marks.items() if holds]

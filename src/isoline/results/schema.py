@@ -96,7 +96,7 @@ TABLES: tuple[Table, ...] = (
         """run_id VARCHAR, sweep VARCHAR, plan_digest VARCHAR, started_at TIMESTAMP, rev VARCHAR,
         dirty BOOLEAN, expected INTEGER, got INTEGER, valid INTEGER, partial INTEGER, invalid INTEGER,
         infra_error INTEGER, cancelled INTEGER, skipped INTEGER, missing INTEGER, complete BOOLEAN,
-        bundle_path VARCHAR, bundle_digest VARCHAR""",
+        published BOOLEAN, bundle_path VARCHAR, bundle_digest VARCHAR""",
         "run_id",
     ),
     _table(

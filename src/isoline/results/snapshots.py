@@ -30,10 +30,12 @@ FILTERS: tuple[str, ...] = (
 """The columns by which :func:`snapshot_points` filters."""
 
 # A curve is complete in a run when each of its expected points has a verdict that says something
-# about the engine. Accuracy twins are not on the curve.
+# about the engine. Accuracy twins are not on the curve. A try-out (smoke, reproduce) has the same
+# curve as the real thing and would stand in its place: it counts only where its run is named.
 _CURVES = """
     SELECT p.curve_key, p.run_id, r.started_at,
-           bool_and(p.got AND p.verdict NOT IN ('infra_error', 'cancelled')) AS complete
+           bool_and(p.got AND p.verdict NOT IN ('infra_error', 'cancelled')) AS complete,
+           coalesce(any_value(r.published), true) AS published
     FROM points p JOIN runs r USING (run_id)
     WHERE p.twin_of IS NULL
     GROUP BY ALL
@@ -48,7 +50,7 @@ _SQL = f"""
     newer AS (
         SELECT c.curve_key, arg_max(c.run_id, (c.started_at, c.run_id)) AS newer_incomplete_run
         FROM curves c JOIN chosen k USING (curve_key)
-        WHERE NOT c.complete AND (c.started_at, c.run_id) > (k.started_at, k.run_id)
+        WHERE NOT c.complete AND c.published AND (c.started_at, c.run_id) > (k.started_at, k.run_id)
         GROUP BY ALL
     )
     SELECT p.*, k.complete AS curve_complete, k.started_at AS run_started_at, n.newer_incomplete_run,
@@ -79,9 +81,9 @@ def snapshot_points(con: Connection, *, run: str | None = None, **filters: str |
         raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
     values: list[Any] = []
     if run is None:
-        eligible = "complete"
+        eligible = "complete AND published"
     elif run == NEWEST:
-        eligible = "true"
+        eligible = "published"
     else:
         eligible = "run_id = ?"
         values.append(run)

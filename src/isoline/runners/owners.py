@@ -21,6 +21,7 @@ import secrets
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ from isoline.runners import own_exec, ports, proc
 from isoline.runners.reap import end_processes
 
 LABEL = "ISOLINE_OWNER"
+SCRATCH_PREFIX = "isoline-load-"
+"""Begins the name of a load generator's scratch folder in the system's folder for temporary files."""
 What = Literal["server", "client"]
 
 
@@ -236,7 +239,10 @@ def _remove_scratch(state: Path, owner: Owner) -> None:
     """Remove the child's scratch folder, but only where scratch of ours lies."""
     if owner.scratch:
         path = Path(owner.scratch).resolve()
-        if (state / "scratch").resolve() in path.parents:
+        is_temporary = path.parent == Path(tempfile.gettempdir()).resolve()
+        if (state / "scratch").resolve() in path.parents or (
+            is_temporary and path.name.startswith(SCRATCH_PREFIX)
+        ):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -368,6 +368,7 @@ def assemble(
         excluded=excluded,
         shards=1,
         budget={"gpu_minutes": gpu_minutes, "usd": None},
+        publish=sweep.publish,
     )
     return plan.model_copy(update={"plan_digest": plan_digest(plan)})
 

@@ -19,7 +19,7 @@ from isoline.datasets.schema import dataset_path
 from isoline.load.collect import collect
 from isoline.load.command import LoadSpec
 from isoline.load.profile import profile
-from isoline.load.supervise import LoadProgress, run_load
+from isoline.load.supervise import LoadProgress, make_scratch, run_load
 from isoline.results.bundle import BundleWriter, utc_now, write_file, write_record
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
@@ -186,12 +186,14 @@ class Attempt:
         state = self.context.settings.state
         session = self.live.server.pid
         before = foreign.mark(session)
+        scratch = make_scratch()
         with owners.owned(
             state,
             run_id=self.job.run_id,
             launch_id=self.live.launch_id,
             what="client",
             log=folder / "aiperf.log",
+            scratch=scratch,
         ) as owner:
             outcome = run_load(
                 spec,
@@ -203,6 +205,7 @@ class Attempt:
                 should_stop=self._should_stop,
                 on_progress=self.on_load,
                 wrap=lambda argv: owners.wrap(state, owner, argv),
+                scratch=scratch,
             )
         self.seen.outcome = outcome
         self.seen.foreign_cpu_share = foreign.foreign_share(

@@ -125,6 +125,8 @@ class Progress:
 
     def load(self, done: int, total: int, output_tokens: float | None, running: float | None = None) -> None:
         """How far the load is: requests done, and the server's counters of tokens and of open requests."""
+        if done == 0 and not running:
+            self._rate = TokenRate()  # what was counted so far is the load generator's own warm-up
         output_tps = self._rate.tell(time.monotonic(), output_tokens, running)
         rate = f", {output_tps:.0f} tokens/s" if output_tps is not None else ""
         self._show(f" {done}/{total} requests{rate}", is_new=False)

@@ -133,6 +133,7 @@ def prepare(
         schema_version=1,
         name=REPRODUCE,
         pool=pool.name,
+        publish=False,
         select=[Selection(recipes=[launch.recipe_id], scenario=scenario.name)],
     )
     plan = assemble(sweep, [launch], reused=[], excluded=[], created_from=lock.created_from)

@@ -140,6 +140,7 @@ class Sweep(Document):
     description: str = ""
     pool: str | list[str]  # several: each recipe is planned on the one of its SKU
     select: list[Selection] = Field(min_length=1)
+    publish: bool = True  # false: a try-out, never official
     reuse: Reuse = Reuse()
     budget: Budget = Budget()
     window: Window | None = None

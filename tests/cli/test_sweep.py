@@ -1,0 +1,176 @@
+"""``isoline sweep`` through the command line, up to where a machine is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoline.cli.main import run
+from isoline.results.records import Plan
+
+RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_a_plan(project: Any, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every point with its launch, its checks and whether it is due; the last line sums up."""
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
+    lines = out(capsys).splitlines()
+    assert len([line for line in lines if line.endswith("  due")]) == 7
+    assert lines[-1].startswith("7 due, 1 launch(es), about ")
+    assert lines[-1].endswith("a new run")
+    assert run(["sweep", "plan", "sweeps/demo.yaml", "--store", str(store), "--format", "json"]) == 0
+    rows = json.loads(out(capsys))
+    assert len({row["point_id"] for row in rows}) == 7
+    assert not store.exists()
+
+
+def test_a_plan_as_a_file(project: Any, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--out writes plan.json, the same bytes each time; a folder in its place is one line."""
+    for name in ("a.json", "b.json"):
+        assert run(["sweep", "plan", "smoke", "--store", str(store), "--out", name]) == 0
+    written = (project.root / "a.json").read_bytes()
+    assert written == (project.root / "b.json").read_bytes()
+    assert Plan.model_validate_json(written).sweep == "smoke"
+    (project.root / "c.json").mkdir()
+    capsys.readouterr()
+    assert run(["sweep", "plan", "smoke", "--store", str(store), "--out", "c.json"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "isoline: c.json: cannot be written: Is a directory"
+
+
+def test_a_finished_run_leaves_nothing_due(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a run of the same plan nothing is due; after another argument everything is; --new ignores it."""
+    folder, _ = measured(store)
+    # The factory's attempts have no result for the check that the demo wants, but they are attempts.
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
+    assert "0 due, 1 launch(es), about 0.0 min on this pool; plan" in (text := out(capsys))
+    assert text.rstrip().endswith(f"continues {folder.name}")
+    assert run(["sweep", "run", "demo", "--store", str(store)]) == 0
+    assert out(capsys) == f"run {folder.name}: 7 valid; nothing was due\n"
+    assert run(["sweep", "plan", "demo", "--store", str(store), "--new"]) == 0
+    assert "7 due" in out(capsys)
+    project.edit(RECIPE, "owner: isoline", "owner: someone  # comment")
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
+    assert "0 due" in out(capsys)
+    project.edit(RECIPE, "threads: 2", "threads: 1")
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
+    assert "7 due" in out(capsys)
+
+
+def test_another_sweep_s_points_are_reused(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep that may reuse lists whole curves of other runs as reused, and the rest as due."""
+    folder, _ = measured(store)
+    text = (project.root / "sweeps" / "demo.yaml").read_text().replace("name: demo\n", "name: again\n")
+    project.write("sweeps/again.yaml", text)
+    assert run(["sweep", "plan", "again", "--store", str(store), "--format", "json"]) == 0
+    states = {}
+    for row in json.loads(out(capsys)):
+        states.setdefault(row["state"], []).append(row["point_id"])
+    assert len(states[f"reused from {folder.name}"]) == 2  # the trace: its curve is whole
+    assert len(states["due"]) == 5  # the other one lacks the accuracy check
+    project.edit("sweeps/again.yaml", "from_other_runs: true", "from_other_runs: false")
+    assert run(["sweep", "plan", "again", "--store", str(store)]) == 0
+    assert "7 due" in out(capsys)
+
+
+def test_a_dry_run(project: Any, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--dry-run prints plan and commands, and starts and writes nothing."""
+    assert run(["sweep", "run", "smoke", "--store", str(store), "--dry-run"]) == 0
+    text = out(capsys)
+    assert "1 due" in text
+    assert "{python} {script} --model {model_path}" in text
+    assert not store.exists()
+    assert not (project.root / ".isoline").exists()
+
+
+def test_status(project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The points of the newest run, of one run or of one sweep; the overhead as a number or null."""
+    folder, point = measured(store)
+    for words in ([], ["demo"], ["--run", folder.name]):
+        assert run(["sweep", "status", *words, "--store", str(store), "--format", "json"]) == 0
+        rows = json.loads(out(capsys))
+        assert len(rows) == 7
+        assert rows[0]["point_id"] == point.point_id
+        assert {(row["verdict"], row["due"], row["attempts"]) for row in rows} == {("valid", False, 1)}
+    assert run(["sweep", "status", "--overhead", "--store", str(store), "--format", "json"]) == 0
+    (row,) = json.loads(out(capsys))
+    assert row["pairs"] == 6
+    assert row["overhead_median_s"] > 0
+
+
+def test_status_says_what_goes_on(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last event of the journal stands under the table."""
+    from isoline.sweeps.journal import JOURNAL, Journal
+
+    folder, point = measured(store)
+    Journal(folder / ".work" / JOURNAL).write("phase", phase="load", point_id=point.point_id)
+    assert run(["sweep", "status", "--store", str(store)]) == 0
+    assert out(capsys).splitlines()[-1].endswith(f"phase load {point.point_id}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["plan"], "isoline sweep plan: missing argument"),
+        (["plan", "dmo"], "sweeps/dmo.yaml: no such sweep; did you mean 'demo'?"),
+        (["plan", "demo", "--pool", "lokal"], "runners/lokal.yaml: no such pool; did you mean 'local'?"),
+        (["plan", "demo", "--format", "xml"], "isoline sweep plan: "),
+        (["run"], "isoline sweep run: missing argument"),
+        (["run", "reproduce"], "this name is taken"),
+        (["run", "../demo"], "no such sweep"),
+        (["run", "demo", "--dryrun"], "did you mean --dry-run?"),
+        (["status"], "no run; `isoline sweep run demo` makes one"),
+        (["status", "nightly"], "no run of sweep 'nightly'"),
+        (["status", "--run", "latest"], "no such run: latest; `isoline sweep status` lists the newest"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    project: Any, store: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+) -> None:
+    """A wrong name or option is one line that says what to do, with exit code 1."""
+    assert run(["sweep", *argv, "--store", str(store)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("sweeps/demo.yaml", "pool: local", "pol: local", "unknown key 'pol'; did you mean 'pool'?"),
+        ("sweeps/demo.yaml", "name: demo\n", "name: demo\nname: demo\n", 'found duplicate key "name"'),
+        ("sweeps/demo.yaml", "name: demo\n", "name: dmo\n", "name 'dmo' is not the file's, 'demo'"),
+        ("sweeps/demo.yaml", "scenario: demo-chat", "scenario: chat", "unknown scenario 'chat'; did you"),
+        ("sweeps/scenarios/demo-chat.yaml", "kind: trace", "kind: trce", "kind: input should be"),
+        ("runners/local.yaml", "sku: cpu", "sku: cpus", "unknown SKU 'cpus'; did you mean 'cpu'?"),
+        ("datasets/demo-chat.yaml", "sessions: 6", "sesions: 6", "'sesions'; did you mean 'sessions'?"),
+        (RECIPE, "weights: q4_1", "weights: q41", "unknown weight precision of smollm2-135m-instruct 'q41'"),
+        (RECIPE, "model: smollm2-135m-instruct", "model: smollm2", "did you mean 'smollm2-135m-instruct'?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_any_file_is_one_line(
+    project: Any, store: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, said: str
+) -> None:
+    """Whatever file has the mistake, `sweep plan` says its name, its line and the nearest known name."""
+    line = project.edit(file, old, new) + max(new.count("\n") - 1, 0)
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 1
+    (text,) = capsys.readouterr().err.splitlines()
+    assert text.startswith(f"isoline: {file}:{line}: ")
+    assert said in text
