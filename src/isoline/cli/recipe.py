@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from isoline.cli import recipe_bump, recipe_import, recipe_new, recipe_render
-from isoline.cli.output import Format, FormatOption, emit
+from isoline.cli.output import FormatOption, emit
 from isoline.errors import IncompleteError, InputError
 from isoline.settings import find_project
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from isoline.cli.output import FormatOption, emit
-from isoline.cli.recipe import shell_line
 from isoline.settings import load_settings
 
 
@@ -27,6 +26,7 @@ def reproduce(
 
     The new attempt is a run of its own (sweep "reproduce"); it changes nothing that was there.
     """
+    from isoline.recipes.renderers.text import line
     from isoline.sweeps.reproduce import find_original, prepare
     from isoline.sweeps.reproduce import reproduce as run_again
 
@@ -35,7 +35,7 @@ def reproduce(
     if dry_run:
         (launch,) = prepare(settings, original)[0].plan.launches
         typer.echo(f"# from the lock of run {original.run_id}, attempt {original.record.attempt}")
-        typer.echo(shell_line(launch.env, launch.argv))
+        typer.echo(line(launch.argv, launch.env))
         return
     comparison = run_again(settings, original)
     emit(comparison.rows, format, columns=["metric", "old", "new", "ratio"])

@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoline.cli.output import FormatOption, emit
-from isoline.cli.recipe import shell_line
 from isoline.errors import InputError
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
     from isoline.results.records import Plan
     from isoline.sweeps.runs import Run
-    from isoline.sweeps.start import Prepared
+    from isoline.sweeps.start import Prepared, Wishes
 
 app = typer.Typer(help="Plan, run and watch sweeps.")
 
 SweepArgument = Annotated[str, typer.Argument(help="The sweep's name: sweeps/<name>.yaml.")]
 PoolOption = Annotated[str | None, typer.Option(help="A pool instead of the sweep's own.")]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run; continue and reuse nothing.")]
+ImageOption = Annotated[
+    list[str] | None,
+    typer.Option("--image", help="CHANNEL=REF: another image of a channel, for this run; may be repeated."),
+]
+ChangedOption = Annotated[
+    str | None,
+    typer.Option("--changed-since", help="Only points that are not in the plan of this git revision."),
+]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Where sealed bundles go; default: the setting.")
 ]
@@ -48,6 +55,21 @@ def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
     return rows
 
 
+def _cost(plan: Plan, due: set[str]) -> str:
+    """Expected time on each pool and accelerator time, of what is due."""
+    walls: dict[str, float] = {}
+    gpu_s = 0.0
+    for launch in plan.launches:
+        whole = sum(point.estimate_s for point in launch.points)
+        seconds = sum(point.estimate_s for point in launch.points if point.point_id in due)
+        if seconds:
+            seconds += launch.estimate_s - whole
+        walls[launch.pool] = walls.get(launch.pool, 0.0) + seconds
+        gpu_s += seconds * launch.gpus
+    each = ", ".join(f"about {seconds / 60:.1f} min on pool {pool}" for pool, seconds in walls.items())
+    return f"{each}, {gpu_s / 60:.0f} GPU-minutes"
+
+
 def _show_plan(prepared: Prepared, format: str) -> None:
     from isoline.sweeps.due import due_points
     from isoline.sweeps.runs import verdicts
@@ -59,15 +81,23 @@ def _show_plan(prepared: Prepared, format: str) -> None:
     emit(_plan_rows(plan, due), format, columns=columns)  # type: ignore[arg-type]
     if format == "table":
         goes_on = f"continues {prepared.run.run_id}" if prepared.run else "a new run"
-        seconds = sum(
-            point.estimate_s for launch in plan.launches for point in launch.points if point.point_id in due
-        )
         typer.echo(
-            f"{len(due)} due, {len(plan.launches)} launch(es), about {seconds / 60:.1f} min on this pool; "
+            f"{len(due)} due, {len(plan.launches)} launch(es), {_cost(plan, due)}; "
             f"plan {plan.plan_digest[:10]}, {goes_on}"
         )
+        for name, ref in sorted(plan.channels.items()):
+            mark = "" if "@sha256:" in ref else " (unresolved: known by its tag only)"
+            typer.echo(f"channel {name}: {ref}{mark}")
         for item in plan.excluded:
             typer.echo(f"excluded: {item.what}: {item.why}")
+
+
+def _wishes(pool: str | None, new: bool, image: list[str] | None, changed_since: str | None) -> Wishes:
+    from isoline.recipes.channels import parse_override
+    from isoline.sweeps.start import Wishes
+
+    images = dict(parse_override(item) for item in image or [])
+    return Wishes(pool=pool, is_new=new, images=images, changed_since=changed_since)
 
 
 @app.command()
@@ -75,6 +105,8 @@ def plan(
     sweep: SweepArgument,
     pool: PoolOption = None,
     new: NewOption = False,
+    image: ImageOption = None,
+    changed_since: ChangedOption = None,
     out: Annotated[Path | None, typer.Option(help="Write plan.json to this file.")] = None,
     store: StoreOption = None,
     format: FormatOption = "table",
@@ -83,7 +115,8 @@ def plan(
     from isoline.results.bundle import write_record
     from isoline.sweeps.start import prepare
 
-    prepared = prepare(load_settings(store=store), sweep, pool=pool, is_new=new)
+    wishes = _wishes(pool, new, image, changed_since)
+    prepared = prepare(load_settings(store=store), sweep, wishes)
     _show_plan(prepared, format)
     if out is not None:
         try:
@@ -97,6 +130,8 @@ def run(
     sweep: SweepArgument,
     pool: PoolOption = None,
     new: NewOption = False,
+    image: ImageOption = None,
+    changed_since: ChangedOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and the commands, start nothing.")
     ] = False,
@@ -107,15 +142,17 @@ def run(
     Exit code 0 when every point is valid; 3 when one is partial, invalid or missing; 4 when the
     machine failed; 130 after Ctrl-C.
     """
+    from isoline.recipes.renderers.text import line
     from isoline.sweeps.start import prepare, run_sweep
 
     settings = load_settings(store=store)
-    prepared = prepare(settings, sweep, pool=pool, is_new=new)
+    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since))
     if dry_run:
         _show_plan(prepared, "table")
         for launch in prepared.plan.launches:
             typer.echo(f"# {launch.recipe_id} {launch.topology}")
-            typer.echo(shell_line(launch.env, launch.argv))
+            for command in launch.identity["commands"]:
+                typer.echo(line(command["argv"], command["env"]))
         return
     outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"

@@ -21,6 +21,7 @@ from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint, Reuse
 from isoline.sweeps.estimates import Past, launch_s, point_s
 from isoline.sweeps.schema import Scenario, Selection, Sweep
 
+
 @dataclass(frozen=True)
 class Sources:
     """Everything that a plan is made of, already read and checked.

@@ -33,8 +33,8 @@ from isoline.results.bundle import (
 from isoline.results.identity import RUN_ID, new_run_id
 from isoline.results.reasons import Verdict
 from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote
-from isoline.sweeps.estimates import Past
 from isoline.sweeps.due import Elsewhere, OtherRun, is_due
+from isoline.sweeps.estimates import Past
 
 
 @dataclass(frozen=True)

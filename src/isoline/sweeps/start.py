@@ -51,7 +51,7 @@ class Wishes:
     changed_since: str | None = None
 
 
-def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:  # noqa: B008 - frozen
+def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:
     """Plan a sweep and look whether a run of it can go on (DESIGN 5.8). Changes nothing."""
     is_new = wishes.is_new
     document = load_sweep(settings.project, sweep)
@@ -59,7 +59,9 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
     sources = replace(sources, past=past_durations(settings.store))
     plan = make_plan(sources, git_state(settings.project))
     if wishes.changed_since is not None:
-        plan = only_new(plan, document, digests_at(settings.project, wishes.changed_since, sweep, wishes.pool))
+        plan = only_new(
+            plan, document, digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
+        )
     if is_new:
         return Prepared(sources, plan, None)
     run = find_run(settings.store, plan, document.reuse.max_age_h)
