@@ -93,7 +93,7 @@ def image_of(text: str) -> str:
 
 def map_text(text: str) -> str:
     """Placeholders of the recorded files as those of recipes."""
-    match = re.fullmatch(r"<models>/(.+)", text)
+    match = re.fullmatch(r"<(?:models|path)>/(.+)", text)
     if match:
         return DRAFTS.get(match[1], text)
     return text.replace("<model>/chat_template.jinja", "{model_path}/chat_template.jinja")

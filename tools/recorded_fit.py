@@ -162,7 +162,7 @@ def _runs(rows: list[tuple[Point, Any]]) -> list[tuple[tuple[int, int], Any]]:
     """Neighbouring recorded concurrencies with one value, as (from, to)."""
     ordered = sorted({(p.concurrency, key(v)): v for p, v in rows}.items(), key=lambda item: item[0][0])
     runs: list[tuple[tuple[int, int], Any]] = []
-    for name, group in itertools.groupby(ordered, key=lambda item: item[0][1]):
+    for _, group in itertools.groupby(ordered, key=lambda item: item[0][1]):
         items = list(group)
         runs.append(((items[0][0][0], items[-1][0][0]), items[0][1]))
     return runs

@@ -1,4 +1,4 @@
-"""Recorded multi-node recipes (srt-slurm's form) as recipes: prefill and decode apart, or over several nodes."""
+"""Recorded multi-node recipes (srt-slurm's form) as recipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import recorded_common as names
 import recorded_fit as fitting
-from recorded_single import written
+from recorded_single import role_of, written
 
 from isoline.recipes import canonical
 from isoline.recipes.server import NULL
@@ -98,7 +98,7 @@ def object_of(row: Row) -> Object:
     for name in SIDES:
         if row["args"].get(name) is None:
             continue
-        env = _env({**common, **(row["env"].get(name) or {})}, SIDES[name], differences)
+        env = _env({**common, **(row["env"].get(name) or {})}, prefix_of(name), differences)
         sides[name] = _side(row, name, engine, env, differences)
     frontend = _frontend(row, differences) if engine.startswith("dynamo") else None
     if engine.startswith("dynamo"):
@@ -126,6 +126,18 @@ def object_of(row: Row) -> Object:
     return Object(row, engine, sides, frontend, differences)
 
 
+def prefix_of(side: str) -> str:
+    """How paths of a side begin in ``differences``."""
+    return "" if side == "agg" else f"{side}."
+
+
+def forced(role: str, row: Row) -> str:
+    """The path of what forces acceptance in a role."""
+    prefix = "" if role == "aggregated" else f"{role}."
+    what = {"sglang": "env.SGLANG_SIMULATE_ACC*", "vllm": "args.speculative-config"}
+    return prefix + what.get(row["backend_type"], "env.TLLM_SPEC_DECODE_FORCE*")
+
+
 def _pinned(row: Row, sides: dict[str, Side], differences: dict[str, str]) -> None:
     """Acceptance that the golden table does not have, or that not every role is told, is a difference."""
     model = names.MODELS[row["model_repo"]][0]
@@ -137,18 +149,20 @@ def _pinned(row: Row, sides: dict[str, Side], differences: dict[str, str]) -> No
         length = side.spec["_length"]
         if wanted is None:
             del side.spec["acceptance"]
-            differences[f"{SIDES[name]}.acceptance"] = (
+            differences[forced(SIDES[name], row)] = (
                 f"the reference forces {length:g} tokens a step; the golden table has no such draft length"
             )
         elif wanted != length:
-            differences[f"{SIDES[name]}.acceptance"] = (
+            differences[forced(SIDES[name], row)] = (
                 f"the reference forces {length:g} tokens a step here; the golden table has {wanted:g}"
             )
     told = {side.spec.get("acceptance") for side in sides.values()}
     if len(told) > 1:
         for name, side in sides.items():
             if side.spec.get("acceptance") != "pinned" and "pinned" in told:
-                differences[f"{SIDES[name]}.acceptance"] = "the reference forces the acceptance of the other role only"
+                differences[forced(SIDES[name], row)] = (
+                    "the reference forces the acceptance of the other role only"
+                )
 
 
 def _env(env: Row, role: str, differences: dict[str, str]) -> Row:
@@ -157,9 +171,9 @@ def _env(env: Row, role: str, differences: dict[str, str]) -> Row:
         if name in names.HARNESS_ENV:
             continue
         if MACHINE_ENV.match(name) or re.search(r"<[a-z-]+>", str(value)):
-            differences[f"{role}.env.{name}"] = "names a device or path of the reference's nodes"
+            differences[f"{role}env.{name}"] = "names a device or path of the reference's nodes"
         elif name.startswith("ISOLINE_") or name in ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"):
-            differences[f"{role}.env.{name}"] = "a recipe does not set search paths"
+            differences[f"{role}env.{name}"] = "a recipe does not set search paths"
         else:
             kept[name] = str(value)
     return kept
@@ -172,29 +186,27 @@ def _side(row: Row, name: str, engine: str, env: Row, differences: dict[str, str
     parsed = canonical.canonical_args(given, engine)
     split = canonical.topology_args(parsed, engine)
     own = set(canonical.OWN)
-    tp, dp = split.get("tensor-parallel-size", 1), split.get("data-parallel-size", 1)
-    pp, dcp = split.get("pipeline-parallel-size", 1), split.get("decode-context-parallel-size", 1)
-    if engine.endswith("vllm"):
-        whole = tp * dp
-        ep = whole if "enable-expert-parallel" in split else 1
-        role = Role(workers=row[name]["workers"], tp=whole, pp=pp, dcp=dcp, dp_attention=dp, ep=ep)
-    else:
-        if dp > 1 and "enable-dp-attention" not in split:
-            raise ValueError("data parallel without DP attention: whole replicas")
-        ep = split.get("expert-parallel-size", 1)
-        role = Role(workers=row[name]["workers"], tp=tp, pp=pp, ep=ep, dp_attention=dp)
-        if "enable-dp-attention" in split and dp == 1:
-            del split["enable-dp-attention"]
+    if (
+        engine.endswith("sglang")
+        and split.get("data-parallel-size", 1) > 1
+        and "enable-dp-attention" not in split
+    ):
+        raise ValueError("data parallel without DP attention: whole replicas")
+    role = role_of(engine, parsed, row[name]["workers"])
     if row[name]["gpus_per_worker"] not in (None, role.gpus_per_worker):
         raise ValueError(
             f"{role.gpus_per_worker} devices by the arguments, {row[name]['gpus_per_worker']} declared"
         )
     args = names.map_tree(canonical.without(parsed, own | set(canonical.owned_by_topology(engine))))
-    for key in [key for key, value in args.items() if re.search(r"<[a-z-]+>", str(value)) and "speculative" not in key]:
+    for key in [
+        key for key, value in args.items() if re.search(r"<[a-z-]+>", str(value)) and "speculative" not in key
+    ]:
         del args[key]
-        differences[f"{SIDES[name]}.args.{key}"] = "names a file of the reference's that is not recorded"
+        differences[f"{prefix_of(name)}args.{key}"] = "names a file of the reference's that is not recorded"
     if args.pop("kv-events-config", None) is not None:
-        differences[f"{SIDES[name]}.args.kv-events-config"] = "a fixed port of every worker; whoever launches leases it"
+        differences[f"{prefix_of(name)}args.kv-events-config"] = (
+            "a fixed port of every worker; whoever launches leases it"
+        )
     side = Side(args, split, env, {}, role)
     _take_speculation(side, engine)
     return side

@@ -10,6 +10,7 @@ from typing import Any
 import recorded_common as names
 import recorded_fit as fitting
 
+from isoline.catalog.facts import load_catalog
 from isoline.recipes import canonical
 from isoline.recipes.topology import Role, Topology
 
@@ -53,10 +54,8 @@ def command_of(row: Row) -> Command:
     differences: dict[str, str] = {}
     files = _files(row, parsed)
     split = canonical.topology_args(parsed, engine)
-    dp = bool(next((f.get("enable_attention_dp") for f in files.values()), False))
-    for content in files.values():
-        content.pop("enable_attention_dp", None)
-    role = role_of(engine, split, dp)
+    in_file = {k: content.pop(k, None) for content in files.values() for k in ("enable_attention_dp",)}
+    role = role_of(engine, {**parsed, **in_file})
     own = set(canonical.OWN)
     if parsed.get("tokenizer-path") in (row["model"], "<model>"):
         own.add("tokenizer-path")
@@ -93,29 +92,12 @@ def _files(row: Row, parsed: Row) -> dict[str, dict[str, Any]]:
     return files
 
 
-def role_of(engine: str, split: dict[str, Any], attention_dp: bool) -> Role:
+def role_of(engine: str, args: dict[str, Any], workers: int = 1) -> Role:
     """The topology that the arguments say, not the one that a matrix declares."""
-    if engine == "trtllm":
-        tp = split.get("tp_size", 1)
-        return Role(
-            tp=tp,
-            ep=split.get("ep_size", 1),
-            pp=split.get("pp_size", 1),
-            dp_attention=tp if attention_dp else 1,
-        )
-    tp, dp = split.get("tensor-parallel-size", 1), split.get("data-parallel-size", 1)
-    pp, dcp = split.get("pipeline-parallel-size", 1), split.get("decode-context-parallel-size", 1)
-    if engine == "vllm":
-        whole = tp * dp
-        return Role(
-            tp=whole, pp=pp, dcp=dcp, dp_attention=dp, ep=whole if "enable-expert-parallel" in split else 1
-        )
-    if engine == "atom":
-        ways = tp if "enable-dp-attention" in split else 1
-        return Role(tp=tp, dp_attention=ways, ep=tp if "enable-expert-parallel" in split else 1)
-    if dp > 1 and "enable-dp-attention" not in split:
-        raise ValueError("data parallel without DP attention: whole replicas")
-    return Role(tp=tp, pp=pp, ep=split.get("expert-parallel-size", 1), dp_attention=dp)
+    spelling = load_catalog().engines[engine].topology
+    assert spelling is not None
+    tp, pp, ep, dp, dcp = spelling.read(args)
+    return Role(workers=workers, tp=tp, pp=pp, ep=ep, dp_attention=dp, dcp=dcp)
 
 
 def _setup(row: Row, differences: dict[str, str]) -> None:
@@ -309,18 +291,15 @@ def lengths(
         if len(short) != 1 or not isinstance(value, int):
             continue
         found = canonical.value_of(next(iter(short)))
-        for text, at in (
-            (f"isl + osl + {value - 9216}", 2048 + value - 9216),
-            ("isl + osl", 2048),
-            (f"isl + {value - 8192}", 1024 + value - 8192),
-            ("2 * isl", 2048),
+        for text, long, brief in (
+            ("isl + osl", 9216, 2048),
+            ("2 * isl", 16384, 2048),
+            (f"isl + osl + {value - 9216}", max(value, 9217), 2048 + value - 9216),
+            (f"isl + {value - 8192}", max(value, 8193), 1024 + value - 8192),
         ):
-            if at == found and (
-                text not in ("isl + osl", "2 * isl") or value == {"isl + osl": 9216, "2 * isl": 16384}[text]
-            ):
-                if not text.endswith(("+ 0",)) and " + -" not in text:
-                    base[path] = {"expr": text}
-                    break
+            if (value, found) == (long, brief):
+                base[path] = {"expr": text}
+                break
 
 
 def topology_of(role: Role) -> tuple[str, dict[str, Any]]:

@@ -18,12 +18,12 @@ from isoline.recipes import canonical
 Row = dict[str, Any]
 TABLE = "benchmarks/multi_node/amd_utils/models.yaml"
 SAID = {
-    "args.ep-dispatch-algorithm": "the reference spreads tokens over experts evenly, not as routed, in timed runs "
-    "and takes that off for evaluations: what is timed would not be what answers",
-    "setup.keys": "which flag a key of the table becomes is the reference's launcher, read at a later commit, not run",
-    "env.SGLANG_*, MORI_*": "the launcher's environment (amd_utils/env.sh) is not recorded at this commit; left out",
+    "args.ep-dispatch-algorithm": "the reference spreads tokens over experts evenly, not as routed, in timed "
+    "runs and takes that off for evaluations: what is timed would not be what answers",
+    "setup.keys": "which flag a key becomes is the reference's launcher, read at another commit, not run",
+    "env.SGLANG_*, MORI_*": "the launcher's environment (amd_utils/env.sh) is not recorded here; left out",
     "args.disaggregation-ib-device": "names RDMA devices of the reference's nodes",
-    "sidecars.router": "the reference's sglang-router 0.3.2; its command is not recorded, only its name and version",
+    "sidecars.router": "the reference's sglang-router 0.3.2; its command is not recorded",
 }
 
 
@@ -51,7 +51,9 @@ def _role(table: Row, side: str, *, dp: bool, ep: bool) -> Row:
         args["prefill-round-robin-balance"] = True
     if side == "decode" and "context_length" in table["prefill"]["dp" if dp else "no_dp"]:
         # Both roles admit the same lengths.
-        args["context-length"] = rows.get("context_length", table["prefill"]["dp" if dp else "no_dp"]["context_length"])
+        args["context-length"] = rows.get(
+            "context_length", table["prefill"]["dp" if dp else "no_dp"]["context_length"]
+        )
     if not part.get("disable_cuda_graph"):
         if "cuda_graph_bs" in rows:
             args["cuda-graph-bs"] = [int(item) for item in rows["cuda_graph_bs"].split()]
@@ -86,14 +88,20 @@ def _amd(
         base |= _flags(table["ep_flags"])
     for name in ("enable-dp-attention", "ep-dispatch-algorithm"):
         base.pop(name, None)
-    roles = {side: {"args": dict(sorted(_role(table, side, dp=dp, ep=ep).items()))} for side in ("prefill", "decode")}
+    roles = {
+        side: {"args": dict(sorted(_role(table, side, dp=dp, ep=ep).items()))}
+        for side in ("prefill", "decode")
+    }
     if drafted:
         added = _flags(table["mtp_flags"]) | {
             "speculative-num-steps": drafted,
             "speculative-num-draft-tokens": drafted + 1,
         }
         roles["decode"]["args"] = dict(sorted({**roles["decode"]["args"], **added}.items()))
-    hub = {"deepseek-r1-0528": "deepseek-ai/DeepSeek-R1-0528", "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro"}[model]
+    hub = {
+        "deepseek-r1-0528": "deepseek-ai/DeepSeek-R1-0528",
+        "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro",
+    }[model]
     tree: Row = {"schema_version": 1, "model": model}
     if names.own_checkpoint(hub):
         tree["checkpoint"] = hub
@@ -111,12 +119,16 @@ def _amd(
     tree["kv_transfer"] = {"connector": "mori"}
     if dp and ep:
         tree["launch_bands"] = ["max"]
-    tree["scenarios"] = {"8k1k": {"concurrency": {label: levels for label, (_, _, levels) in topologies.items()}}}
+    tree["scenarios"] = {
+        "8k1k": {"concurrency": {label: levels for label, (_, _, levels) in topologies.items()}}
+    }
     said = dict(SAID) | extra
     if not ep:
         del said["args.ep-dispatch-algorithm"]
     if dp and isinstance(table["prefill"]["dp"].get("chunked_prefill_size"), str):
-        said["prefill.args.chunked-prefill-size"] = "a product with MoRI's dispatch budget, which is not recorded here"
+        said["prefill.args.chunked-prefill-size"] = (
+            "a product with MoRI's dispatch budget, which is not recorded here"
+        )
     tree |= {
         "status": "unverified",
         "owner": "isoline",
@@ -164,7 +176,7 @@ def _llm_d(documents: list[Row]) -> Row:
     said = {
         "args.kv-transfer-config": "put in by the reference's launcher; its master file says nixl",
         "env.NVSHMEM_HCA_PE_MAPPING": "names RDMA devices of the reference's nodes",
-        "sidecars.picker": "llm-d's endpoint picker and Envoy stand in front; their commands are not recorded: "
+        "sidecars.picker": "llm-d's endpoint picker and Envoy stand in front; commands not recorded: "
         + ", ".join(sorted(item["type"] for item in picker["plugins"])),
     }
     return {
@@ -221,8 +233,8 @@ def recipes(rows: list[Row]) -> Iterator[tuple[str, Row, list[str]]]:
         "deepseek-r1-0528/sglang-disagg-mi355x-fp8-block-8k1k-disagg-dpa",
         _amd(r1, key, "deepseek-r1-0528", "fp8-block", image, {
             "p2xtp8-ep8-dpa8_dtp8-ep8-dpa8": ({"workers": 2, **DEP}, DEP, [32, 64, 128, 1024, 2048]),
-        }, {"scenarios.8k1k": "the reference times this topology at 1024 and 2048; 32, 64 and 128 are ours, for "
-            "accuracy beside the recipe without DP attention"}),
+        }, {"scenarios.8k1k": "the reference times this topology at 1024 and 2048; 32, 64 and 128 are ours, "
+            "for accuracy beside the recipe without DP attention"}),
         [f"DeepSeek-R1-0528 on MI355X, prefill and decode apart (MoRI), with DP attention. {note}"],
     )  # fmt: skip
     v4, key = tables["DeepSeek-V4-Pro-DI"], "DeepSeek-V4-Pro-DI"

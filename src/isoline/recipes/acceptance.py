@@ -1,4 +1,4 @@
-"""Acceptance of drafted tokens pinned to the golden table, and how each engine is told. Pure but for the catalog.
+"""Acceptance of drafted tokens pinned to the golden table, and how each engine is told.
 
 The golden length of (model, method, draft length) is looked up here and nowhere written in a recipe: a
 length that is copied by hand ends up beside the wrong draft length.
@@ -45,7 +45,7 @@ def acceptance_flags(
     """How an engine is told to accept so many tokens a step on average.
 
     :param length: accepted tokens of a step, the verified one counted in.
-    :param form: ``rate`` for versions that take the accepted share of drafted tokens (needs ``draft_tokens``).
+    :param form: ``rate`` for versions that take the accepted share of drafts (needs ``draft_tokens``).
     :raises InputError: for an engine that cannot be told.
     """
     family = FAMILIES.get(engine)
