@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from isoline.catalog.facts import load_catalog
+from isoline.errors import InputError
+from isoline.recipes.engine_flags import topology_flags
 from isoline.recipes.imports.common import (
     Draft,
     Imported,
@@ -129,26 +132,40 @@ def _report_clashes(found: list[Clash], done: Imported) -> set[int]:
     return dropped
 
 
-def _role(pool: Pool) -> dict[str, int]:
-    """A side as a role. A context-parallel prefill (pcp) divides no memory of weights, but takes devices."""
-    tp = pool.tp * pool.pcp
-    full = {
-        "workers": pool.workers,
-        "tp": tp,
-        "pp": pool.pp,
-        "ep": pool.ep,
-        "dp_attention": tp if pool.dp_attention else 1,
-        "dcp": pool.dcp,
-    }
+def _role(pool: Pool, *, counts_ranks: bool) -> dict[str, int]:
+    """A side as a role. Context-parallel prefill (pcp) takes devices as tp does.
+
+    :param counts_ranks: the engine's own tp is the size of one attention rank (vLLM): with DP attention
+        experts then lie on tp × dp devices. Where more experts' devices are declared than tp, the source
+        has written the engine's tp, and its workers, if they are just the ranks, are one worker of ours.
+        All such rows were compared with the recipes they name (InferenceX @843c6254): a test.
+    """
+    tp, workers, dp = pool.tp * pool.pcp, pool.workers, 1
+    if counts_ranks and is_in_ranks(pool):
+        dp = pool.ep // tp
+        workers = 1 if workers * tp == pool.ep else workers
+        tp = pool.ep
+    elif pool.dp_attention:
+        dp = tp
+    full = {"workers": workers, "tp": tp, "pp": pool.pp, "ep": pool.ep, "dp_attention": dp, "dcp": pool.dcp}
     return {name: value for name, value in full.items() if value != 1 or name == "tp"}
 
 
-def topology_of(row: Row) -> dict[str, dict[str, int]]:
+def is_in_ranks(pool: Pool) -> bool:
+    """Whether a side's tp can only be that of one attention rank: experts lie on more devices."""
+    tp = pool.tp * pool.pcp
+    return pool.dp_attention and pool.ep > tp and pool.ep % tp == 0
+
+
+def topology_of(row: Row, *, counts_ranks: bool = False) -> dict[str, dict[str, int]]:
     """The topology of a row, as a recipe says it."""
     if row.is_aggregated:
-        return {"aggregated": _role(row.first)}
+        return {"aggregated": _role(row.first, counts_ranks=counts_ranks)}
     assert row.second is not None
-    return {"prefill": _role(row.first), "decode": _role(row.second)}
+    return {
+        "prefill": _role(row.first, counts_ranks=counts_ranks),
+        "decode": _role(row.second, counts_ranks=counts_ranks),
+    }
 
 
 def _label_of(row: Row) -> str:
@@ -202,7 +219,7 @@ def _import_config(
     except KeyError as error:
         done.lines.append(Line("left_out", source, f"{error} is missing", points=points))
         return
-    parts = _parts(rows, source, done)
+    parts = _parts(rows, engine, source, done)
     for number, (group, part) in enumerate(parts, start=1):
         count = sum(len(levels) for by_label in part.levels.values() for levels in by_label.values())
         base = f"{weights.model}/{engine}-{sku}-{weights.precision}"
@@ -214,20 +231,26 @@ def _import_config(
             upstream += f", part {number} of {len(parts)}"
         tree = _tree(weights, engine, sku, config, group, part, upstream, owner)
         done.add(Draft(recipe_id, tree, tuple(_head(group, part, source))), source, count)
-    _differs(rows, source, done)
+    _differs(rows, engine, source, done)
 
 
-def _parts(rows: list[Row], source: str, done: Imported) -> list[tuple[tuple[Any, ...], _Part]]:
+def _parts(rows: list[Row], engine: str, source: str, done: Imported) -> list[tuple[tuple[Any, ...], _Part]]:
     """The recipes that a config becomes: one for each group, more where one label has several launches."""
     parts: list[tuple[tuple[Any, ...], _Part]] = []
     for row in rows:
-        topology = topology_of(row)
+        topology = topology_of(row, counts_ranks=_counts_ranks(engine))
         try:
             label = _label(topology)
+            for role in topology.values():
+                topology_flags(engine, Role(**role))
         except ValueError as error:
             text = str(error).splitlines()
-            what = next((line.strip() for line in text if "Value error" in line), text[0])
-            done.lines.append(Line("left_out", source, what.split(" [")[0], points=len(row.concurrencies)))
+            what = next((line.strip() for line in text if "Value error" in line), text[0]).split(" [")[0]
+            done.lines.append(Line("left_out", source, what, points=len(row.concurrencies)))
+            continue
+        except InputError as error:
+            what = f"{row.scenario} {label}: {error.what}"
+            done.lines.append(Line("left_out", source, what, points=len(row.concurrencies)))
             continue
         group = _group(row)
         settings = tuple(item for pool in (row.first, row.second) for item in (pool.settings if pool else ()))
@@ -334,9 +357,20 @@ def _head(group: tuple[Any, ...], part: _Part, source: str) -> list[str]:
     return head
 
 
-def _differs(rows: list[Row], source: str, done: Imported) -> None:
+def _counts_ranks(engine: str) -> bool:
+    spelling = load_catalog().engines[engine].topology
+    return spelling is not None and spelling.tp_counts == "attention_rank"
+
+
+def _differs(rows: list[Row], engine: str, source: str, done: Imported) -> None:
     """Report facts of a config's rows that a recipe says otherwise."""
-    pcp = sorted({pool.pcp for row in rows for pool in (row.first, row.second) if pool and pool.pcp > 1})
+    sides = [pool for row in rows for pool in (row.first, row.second) if pool]
+    ranks = sorted({(pool.workers, pool.tp, pool.ep) for pool in sides if is_in_ranks(pool)})
+    if ranks and _counts_ranks(engine):
+        words = ", ".join(f"{workers} × tp {tp}, ep {ep}" for workers, tp, ep in ranks)
+        what = f"{words} with DP attention: tp is that of one rank, a worker has ep devices"
+        done.lines.append(Line("differs", source, what))
+    pcp = sorted({pool.pcp for pool in sides if pool.pcp > 1})
     if pcp:
         ways = ", ".join(map(str, pcp))
         done.lines.append(
