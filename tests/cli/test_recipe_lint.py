@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,22 @@ def copy(tmp_path: Path, project_root: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ISOLINE_PROJECT", str(tmp_path))
     return tmp_path
+
+
+def test_all_recipes_of_the_project_pass_in_seconds(project_root: Path) -> None:
+    """The whole lint, cold, as one process: no error in any recipe, in 3 seconds (a busy machine: 9)."""
+    began = time.monotonic()
+    code = (
+        "import sys; from isoline.cli.main import run; sys.exit(run(['recipe', 'check', '--format', 'json']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=project_root, capture_output=True, text=True, check=False
+    )
+    took_s = time.monotonic() - began
+    errors = [row for row in json.loads(done.stdout) if row["severity"] == "error"]
+    assert errors == []
+    assert done.returncode == 0, done.stderr
+    assert took_s < 9
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> Any:

@@ -24,7 +24,7 @@ AGG = "deepseek-r1-0528/sglang-b200-fp8-block"
         "a\\nb",
         "a\\x1b[31m",
         "/etc/passwd",
-        "x=/root/.ssh/id",
+        "x=/srv/.ssh/id",
         "/var/run/docker.sock",
         "/models/../etc",
         "../up",

@@ -92,7 +92,13 @@ BAD = [
     Bad(
         "divides", AGG, "{tp: 8}", "{tp: 6}", "128 attention heads of deepseek-r1-0528 cannot be split 6 ways"
     ),
-    Bad("divides", DISAGG, "decode: {tp: 4}", "decode: {tp: 8, dcp: 1, ep: 4}", "all 8 devices of a stage or none"),
+    Bad(
+        "divides",
+        DISAGG,
+        "decode: {tp: 4}",
+        "decode: {tp: 8, dcp: 1, ep: 4}",
+        "all 8 devices of a stage or none",
+    ),
     Bad("divides", AGG, "ep: 8,", "ep: 6,", "256 experts of deepseek-r1-0528 do not divide by ep 6"),
     Bad("divides", AGG, "{tp: 8}", "{tp: 1, pp: 64}", "61 layers cannot make 64 pipeline stages"),
     Bad(
@@ -148,6 +154,7 @@ BAD = [
         "kv-precision", AGG, "kv: fp8}", "kv: bf16}", "the server gets kv-cache-dtype fp8_e4m3", at="kv-cache"
     ),
     Bad("kv-precision", AGG, "fp8_e4m3", "fp7", "what kv-cache-dtype fp7 means is not known", "warning"),
+    Bad("kv-precision", DISAGG, "kv: bf16}", "kv: auto}", "auto is no exact precision", "warning"),
     Bad(
         "acceptance",
         AGG,
@@ -339,6 +346,19 @@ def test_a_wrong_file_that_a_recipe_needs(lint_project: Any) -> None:
     (found,) = lint_project.lint()
     assert found.file == "datasets/facts.yaml"
     assert "has sha256" in found.what
+
+
+def test_requests_that_must_wait_are_a_warning(lint_project: Any) -> None:
+    """A server runs with fewer requests at once than are sent; at the smallest it must fit."""
+    lint_project.spoil(DISAGG, "[8, 32]", "[8, 8192]")
+    assert lint_project.lint(DISAGG) == []
+    lint_project.spoil(DISAGG, "decode: {tp: 4}", "decode: {tp: 4}\n  - {prefill: {tp: 1}, decode: {tp: 2}}")
+    lint_project.spoil(DISAGG, "[8, 8192]", "{p2xtp2_dtp4: [8], ptp1_dtp2: [8192]}")
+    (found,) = lint_project.lint(DISAGG)
+    assert (found.rule, found.severity) == ("memory", "warning")
+    assert "not all requests fit at once" in found.what
+    lint_project.spoil(DISAGG, "p2xtp2_dtp4: [8]", "p2xtp2_dtp4: [8192]")
+    assert {item.severity for item in lint_project.lint(DISAGG)} == {"error"}
 
 
 def test_unknown_memory_is_a_warning(lint_project: Any) -> None:

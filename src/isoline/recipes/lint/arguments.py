@@ -126,10 +126,18 @@ def owned(context: Context) -> Iterable[Finding]:
 def kv_precision(context: Context) -> Iterable[Finding]:
     """precision.kv is what the server is told."""
     said = Said(context, "kv-precision", "error")
-    dtype = context.engine.kv_dtype
+    dtype, wanted = context.engine.kv_dtype, context.recipe.precision.kv
+    known = context.project.catalog.precisions
+    if wanted not in known and "precision.kv" not in context.recipe.incomplete:
+        said.add(
+            ("precision", "kv"),
+            f"precision.kv {wanted} is no exact precision",
+            f"{nearest(wanted, known)}",
+            severity="warning",
+        )
+        return said
     if dtype is None:
         return said
-    wanted = context.recipe.precision.kv
     for case, part in parts(context):
         loc: Place = ("precision", "kv")
         given: Any = None

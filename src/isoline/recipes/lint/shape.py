@@ -8,9 +8,9 @@ from typing import Any
 
 from isoline.errors import InputError
 from isoline.recipes.engine_flags import FAMILIES, topology_flags
-from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said
+from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said, ScenarioFacts
 from isoline.recipes.lint.parts import Place, parts, value_loc
-from isoline.recipes.memory import kv_bytes, need, weight_bytes
+from isoline.recipes.memory import Need, kv_bytes, need, weight_bytes
 from isoline.recipes.resolve import Resolved
 from isoline.recipes.topology import Role, Topology
 
@@ -239,26 +239,33 @@ def memory(context: Context) -> Iterable[Finding]:
     kv = kv_bytes(model.architecture, recipe.precision.kv, bits=bits.get(recipe.precision.kv))
     usable = context.sku.memory_bytes
     for index, topology in enumerate(recipe.topologies):
-        cases = [case for case in context.cases if case.topology is topology]
         for name, role in topology.roles.items():
-            wanted = [(_tokens(case), case) for case in cases if case.role_name == name]
-            sized = [(tokens, case) for tokens, case in wanted if tokens is not None]
-            tokens, case = min(sized, key=lambda item: item[0], default=(None, None))
-            found = need(
-                role,
-                weights=weights,
-                kv_per_token=kv,
-                architecture=model.architecture,
-                tokens=tokens,
-                usable=usable,
-            )
+
+            def at(tokens: int | None, role: Role = role) -> Need:
+                return need(
+                    role,
+                    weights=weights,
+                    kv_per_token=kv,
+                    architecture=model.architecture,
+                    tokens=tokens,
+                    usable=usable,
+                )
+
             loc = ("topologies", index, name)
-            where = case.label if case else topology.label()
-            if found.fits is False:
+            least, (own, label) = _smallest(context, role, name), _smallest_own(context, topology, name)
+            found = at(own)
+            if (certain := at(least)).fits is False:
                 said.add(
                     loc,
-                    f"does not fit: {found.text()} ({where}, at least)",
+                    f"does not fit: {certain.text()} ({label}, smallest concurrency of the recipe, at least)",
                     "use more devices, or fewer bits",
+                )
+            elif found.fits is False:
+                said.add(
+                    loc,
+                    f"not all requests fit at once, so some will wait: {found.text()} ({label}, at least)",
+                    "list a smaller concurrency, or use more devices",
+                    severity="warning",
                 )
             elif found.unknown:
                 said.add(
@@ -269,18 +276,31 @@ def memory(context: Context) -> Iterable[Finding]:
                     key=found.unknown,
                 )
             else:
-                said.add(loc, f"{found.text()} ({where}, at least)", weights.how, severity="note")
+                said.add(loc, f"{found.text()} ({label}, at least)", weights.how, severity="note")
     return said
 
 
-def _tokens(case: Case) -> int | None:
-    """Tokens that one worker of the case's role holds at once; None for traces."""
-    isl, osl = case.scenario.isl, case.scenario.osl
-    if isl is None or osl is None:
+def _tokens(scenario: ScenarioFacts, concurrency: int, role: Role, name: str) -> int | None:
+    """Tokens that one worker of a role holds at once; None for traces, which do not say."""
+    if scenario.isl is None or scenario.osl is None:
         return None
-    if case.role_name == "prefill":
-        return isl
-    return -(-case.concurrency // case.role.workers) * (isl + osl)
+    if name == "prefill":
+        return scenario.isl
+    return -(-concurrency // role.workers) * (scenario.isl + scenario.osl)
+
+
+def _smallest(context: Context, role: Role, name: str) -> int | None:
+    """The fewest tokens of any scenario at the smallest concurrency of any topology."""
+    found = [_tokens(case.scenario, case.concurrency, role, name) for case in context.cases]
+    return min((item for item in found if item is not None), default=None)
+
+
+def _smallest_own(context: Context, topology: Topology, name: str) -> tuple[int | None, str]:
+    """(the fewest tokens that this topology is listed for, the case in words)."""
+    cases = [case for case in context.cases if case.topology is topology and case.role_name == name]
+    found = [(_tokens(case.scenario, case.concurrency, case.role, name), case.label) for case in cases]
+    sized = [(tokens, label) for tokens, label in found if tokens is not None]
+    return min(sized, default=(None, found[0][1] if found else topology.label()))
 
 
 RULES = (
