@@ -57,6 +57,10 @@ TITLES = {
     "kimi-k2.6": "Kimi-K2.6",
 }
 
+MODEL_DTYPE = {"deepseek-r1-0528": "bf16", "qwen3.5-397b-a17b": "bf16", "kimi-k3": "bf16"}
+"""What ``auto`` is for the KV cache: the type that the checkpoint computes in (documentation of vLLM and
+SGLang), where its attention keeps plain keys and values; the reference's changelog says it of Kimi-K3."""
+
 HARNESS_ENV = frozenset(
     (
         "PYTHONNOUSERSITE",  # the harness mounts a home folder
@@ -121,6 +125,8 @@ def kv_precision(engine: str, checkpoint: str, args: dict[str, Any], files: dict
         model, precision = MODELS[checkpoint]
         fits = catalog.models[model].checkpoints_at(precision).values()
         exact = next((item.kv_precision for item in fits if item.hub_id == checkpoint), None)
+    if exact is None and MODELS[checkpoint][0] in MODEL_DTYPE:
+        exact = MODEL_DTYPE[MODELS[checkpoint][0]]
     return exact or "auto"
 
 
