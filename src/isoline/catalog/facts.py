@@ -242,7 +242,7 @@ def _inherited(key: str, listed: dict[str, Engine]) -> Engine:
     return engine.model_copy(update=taken)
 
 
-_current: ContextVar[Path | None] = ContextVar("isoline_catalog_project", default=None)
+_current: ContextVar[Catalog | None] = ContextVar("isoline_catalog", default=None)
 
 
 @lru_cache(maxsize=8)
@@ -253,10 +253,12 @@ def _read(project: Path | None, state: tuple[tuple[str, int, int], ...]) -> Cata
 def load_catalog(project: Path | None = None) -> Catalog:
     """The catalog: what ships, and the entries of a project over it.
 
-    :param project: default: the one of :func:`catalog_of`, else none. Read again when its files change.
+    :param project: default: the one of :func:`catalog_of`, else none. Read again when its files change,
+        inside :func:`catalog_of` once for the whole block.
     :raises DocumentError: when an entry of the project is wrong (sections are read on first use).
     """
-    project = project if project is not None else _current.get()
+    if project is None and (current := _current.get()) is not None:
+        return current
     own = project / OWN if project is not None else None
     if own is None or not own.is_dir():
         return _read(None, ())
@@ -268,8 +270,9 @@ def load_catalog(project: Path | None = None) -> Catalog:
 @contextmanager
 def catalog_of(project: Path) -> Iterator[Catalog]:
     """Inside, :func:`load_catalog` is the catalog of this project, for validators that know no project."""
-    token = _current.set(project)
+    catalog = load_catalog(project)
+    token = _current.set(catalog)
     try:
-        yield load_catalog(project)
+        yield catalog
     finally:
         _current.reset(token)

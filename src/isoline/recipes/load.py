@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest, validate_text
@@ -25,11 +26,11 @@ class LoadedRecipe:
     recipe_id: str
     recipe: Recipe
 
-    @property
+    @cached_property
     def content(self) -> dict[str, object]:
         return self.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})
 
-    @property
+    @cached_property
     def recipe_digest(self) -> str:
         """For review and approval; never to decide whether a point was measured."""
         return digest(self.content)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from isoline.catalog.facts import Engine, Model, WeightFile, load_catalog
@@ -69,7 +70,7 @@ class RenderedLaunch:
         """The environment of the first worker."""
         return self.deployment.workers[0].env
 
-    @property
+    @cached_property
     def launch_digest(self) -> str:
         return digest(self.identity)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
@@ -14,6 +15,7 @@ from isoline.load.profile import profile
 from isoline.recipes.channels import images_for
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.render import Inputs, RenderedLaunch, Shape, deployment_class, render
+from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.topology import Topology
 from isoline.results import identity
 from isoline.results.checks import plan_digest
@@ -43,6 +45,16 @@ class Sources:
     channels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     past: Past = Past()
+
+    @cached_property
+    def dataset_digests(self) -> dict[str, str]:
+        """Dataset -> its digest."""
+        return {item.name: item.digest() for item in self.datasets.values()}
+
+    @cached_property
+    def scenario_identities(self) -> dict[str, dict[str, Any]]:
+        """Scenario -> what a point's digest covers of it."""
+        return {item.name: item.identity() for item in self.scenarios.values()}
 
     @property
     def pool(self) -> Pool:
@@ -190,8 +202,8 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
     dataset = sources.datasets[row.scenario.dataset]
     who = {
         "launch_digest": place.rendered.launch_digest,
-        "scenario": row.scenario.identity(),
-        "dataset_digest": dataset.digest(),
+        "scenario": sources.scenario_identities[row.scenario.name],
+        "dataset_digest": sources.dataset_digests[dataset.name],
         "concurrency": row.concurrency,
         "load_generator": profile(place.pool.client_profile).identity(),
     }
@@ -200,7 +212,12 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
     if place.is_twin:
         speculative = speculative.model_copy(update={"acceptance": "real"})
     curve = _curve(
-        place.loaded, place.topology, row.scenario, dataset.digest(), place.pool, speculative.label()
+        place.loaded,
+        place.topology,
+        row.scenario,
+        sources.dataset_digests[dataset.name],
+        place.pool,
+        speculative.label(),
     )
     key = identity.curve_key(curve)
     label = place.topology.label()
@@ -216,7 +233,7 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
         scenario=row.scenario.name,
         concurrency=row.concurrency,
         repetition=repetition,
-        seed=seed_for(dataset.digest(), row.scenario, row.concurrency, repetition),
+        seed=seed_for(sources.dataset_digests[dataset.name], row.scenario, row.concurrency, repetition),
         accuracy=tasks,
         estimate_s=sources.past.points.get(point_id)
         or point_s(row.scenario, dataset, row.concurrency, recipe.sku) + 20.0 * len(tasks),
@@ -247,12 +264,15 @@ def _launches(
         sources.files.get(loaded.recipe_id, {}),
     )
     is_pinned = recipe.speculative.acceptance == "pinned"
+    by_level = depends_on_concurrency(recipe.server, recipe.roles.values()) or any(
+        item.when and item.when.concurrency for item in recipe.sidecars
+    )
     groups: dict[str, tuple[_Place, list[PlanPoint]]] = {}
     twins: dict[str, str] = {}
     made: dict[tuple[Shape, int, bool], RenderedLaunch] = {}
 
     def add(row: _Wanted, repetition: int, tasks: list[str], *, is_twin: bool) -> str:
-        key = (_shape(row.scenario), row.concurrency, is_twin)
+        key = (_shape(row.scenario), row.concurrency if by_level else 0, is_twin)
         if key not in made:
             made[key] = render(loaded, topology, pool, key[0], row.concurrency, inputs, is_twin=is_twin)
         place = _Place(loaded, topology, pool, made[key], is_twin)

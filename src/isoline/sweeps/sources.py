@@ -56,7 +56,9 @@ def read_sources(
         for task in selection.accuracy:
             dataset(task, where, *here, "accuracy", task)
         for recipe_id in selected[index]:
-            loaded = recipes.setdefault(recipe_id, load_recipe(project, recipe_id))
+            if recipe_id not in recipes:
+                recipes[recipe_id] = load_recipe(project, recipe_id)
+            loaded = recipes[recipe_id]
             if loaded.recipe.canary is not None:
                 dataset(loaded.recipe.canary, recipe_file(recipe_id), "canary")
     return Sources(
