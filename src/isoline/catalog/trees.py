@@ -7,12 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionStartEvent, NodeEvent, ScalarEvent
-
 from isoline.errors import InputError
 
 MAX_BYTES = 1 << 20
@@ -72,6 +66,11 @@ def parse_yaml(text: str, where: str) -> Any:
 
     :raises DocumentError: for bad syntax, duplicate keys, anchors, tags, depth or a second document.
     """
+    # Loaded here: most documents are good, and read without it (see fastyaml).
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import DuplicateKeyError
+    from ruamel.yaml.error import YAMLError
+
     if len(text.encode()) > MAX_BYTES:
         raise DocumentError([(where, f"larger than {MAX_BYTES} bytes")])
     try:
@@ -102,6 +101,9 @@ def _plain_words(what: str) -> str:
 
 def _refuse_tricks(text: str, where: str) -> None:
     """Refuse what a document here never needs, before anything is built from it."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.events import AliasEvent, CollectionStartEvent, NodeEvent, ScalarEvent
+
     depth = 0
     for event in YAML(typ="rt").parse(text):
         at = f"{where}:{_mark_line(event.start_mark)}"
@@ -131,13 +133,13 @@ def to_plain(value: Any, where: str = "", line: int = 1) -> Any:
         for key, item in value.items():
             # `8:` and `true:` are no strings in YAML, but people mean the name.
             name = str(key) if not isinstance(key, bool) else str(key).lower()
-            at = value.lc.data[key][0] + 1 if isinstance(value, CommentedMap) else line
+            at = value.lc.data[key][0] + 1 if hasattr(value, "lc") else line
             if name in plain:
                 raise DocumentError([(f"{where}:{at}", f"found duplicate key {name!r}")])
             plain[name] = to_plain(item, where, at)
         return plain
     if isinstance(value, list):
-        lines = value.lc.data if isinstance(value, CommentedSeq) else {}
+        lines = value.lc.data if hasattr(value, "lc") else {}
         return [
             to_plain(item, where, lines[index][0] + 1 if index in lines else line)
             for index, item in enumerate(value)
@@ -158,10 +160,10 @@ def to_plain(value: Any, where: str = "", line: int = 1) -> Any:
 
 def step(node: Any, part: int | str) -> tuple[int, Any] | None:
     """(line from 0, value) of one part of a loc; None where the node has no such part."""
-    if isinstance(node, CommentedMap):
+    if isinstance(node, dict) and hasattr(node, "lc"):
         key = part if part in node else next((k for k in node if str(k).lower() == str(part).lower()), None)
         return None if key is None else (node.lc.data[key][0], node[key])
-    if isinstance(node, CommentedSeq) and isinstance(part, int) and part < len(node):
+    if isinstance(node, list) and hasattr(node, "lc") and isinstance(part, int) and part < len(node):
         return node.lc.data[part][0], node[part]
     return None
 

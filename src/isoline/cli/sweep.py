@@ -14,8 +14,8 @@ from isoline.settings import load_settings
 
 if TYPE_CHECKING:
     from isoline.results.records import Plan
+    from isoline.sweeps.prepare import Prepared, Wishes
     from isoline.sweeps.runs import Run
-    from isoline.sweeps.start import Prepared, Wishes
 
 app = typer.Typer(help="Plan, run and watch sweeps.")
 
@@ -94,7 +94,7 @@ def _show_plan(prepared: Prepared, format: str) -> None:
 
 def _wishes(pool: str | None, new: bool, image: list[str] | None, changed_since: str | None) -> Wishes:
     from isoline.recipes.channels import parse_override
-    from isoline.sweeps.start import Wishes
+    from isoline.sweeps.prepare import Wishes
 
     images = dict(parse_override(item) for item in image or [])
     return Wishes(pool=pool, is_new=new, images=images, changed_since=changed_since)
@@ -113,7 +113,7 @@ def plan(
 ) -> None:
     """Expand a sweep and print every point: what is due, what is there, what is left out and why."""
     from isoline.results.bundle import write_record
-    from isoline.sweeps.start import prepare
+    from isoline.sweeps.prepare import prepare
 
     wishes = _wishes(pool, new, image, changed_since)
     prepared = prepare(load_settings(store=store), sweep, wishes)
@@ -143,7 +143,8 @@ def run(
     machine failed; 130 after Ctrl-C.
     """
     from isoline.recipes.renderers.text import line
-    from isoline.sweeps.start import prepare, run_sweep
+    from isoline.sweeps.prepare import prepare
+    from isoline.sweeps.start import run_sweep
 
     settings = load_settings(store=store)
     prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since))

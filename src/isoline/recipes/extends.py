@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
-
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from typing import TYPE_CHECKING, Any
 
 from isoline.catalog.documents import DocumentError, M, nearest, validate
 from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text, step
 from isoline.recipes.server import is_expression
+
+if TYPE_CHECKING:  # most recipes extend nothing, and are read without ruamel
+    from ruamel.yaml.comments import CommentedMap
 
 KEY = "extends"
 EXTENDS = re.compile(r"^['\"]?extends['\"]?\s*:", re.MULTILINE)
@@ -43,6 +44,8 @@ def _are_mappings(before: Any, value: Any) -> bool:
 
 def _shifted(node: Any, offset: int) -> Any:
     """A copy of a tree whose lines are moved by ``offset``."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
     if isinstance(node, CommentedMap):
         made = CommentedMap()
         for key, value in node.items():
@@ -63,6 +66,8 @@ def _put(node: CommentedMap, key: Any, value: Any, line: int) -> None:
 
 def _merged(base: CommentedMap, own: CommentedMap, path: tuple[str, ...] = ()) -> CommentedMap:
     """``own`` on ``base``, whose lines are shifted already, as the module says."""
+    from ruamel.yaml.comments import CommentedMap
+
     made = CommentedMap()
     for key, value in base.items():
         _put(made, key, value, base.lc.data[key][0])

@@ -21,7 +21,8 @@ from isoline.sweeps.execute import Outcome, pool_lock
 from isoline.sweeps.plan import Sources, assemble
 from isoline.sweeps.runs import named_run, read_point, runs_newest_first
 from isoline.sweeps.schema import REPRODUCE, Scenario, Selection, Sweep
-from isoline.sweeps.start import Prepared, execute, make_context
+from isoline.sweeps.prepare import Prepared
+from isoline.sweeps.start import execute, make_context
 
 COMPARED = (
     "total_tps_per_gpu",

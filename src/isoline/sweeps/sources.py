@@ -15,7 +15,6 @@ from isoline.recipes.channels import load_channels, read_channels, resolve_chann
 from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
 from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
-from isoline.runners.engines import engine_adapter
 from isoline.runners.registry import registry_digest
 from isoline.sweeps.kinds import check_kind, scenario_file
 from isoline.sweeps.plan import Sources
@@ -69,7 +68,7 @@ def read_sources(
         scenarios=scenarios,
         datasets=datasets,
         scripts={
-            name: file_sha256(engine_adapter(name).script())
+            name: script_sha256(name)
             for name in sorted({loaded.recipe.engine for loaded in recipes.values()})
             if load_catalog().engines[name].process is not None
         },
@@ -122,6 +121,13 @@ def file_digests(project: Path, loaded: LoadedRecipe) -> dict[str, str]:
     return found
 
 
+def script_sha256(engine: str) -> str:
+    """Digest of the start script of an engine that runs as a plain process."""
+    from isoline.runners.engines import engine_adapter  # with what talks to servers: 0.4 s to load
+
+    return file_sha256(engine_adapter(engine).script())
+
+
 def recipe_file(recipe_id: str) -> str:
     """A recipe's file, relative to the project."""
     return f"recipes/{recipe_id}.yaml"
@@ -147,7 +153,7 @@ def git_state(project: Path) -> dict[str, Any]:
 def inputs_of(project: Path, loaded: LoadedRecipe) -> Inputs:
     """What decides a recipe's rendering and is not in it, with channels by their tags."""
     engine = load_catalog().engines[loaded.recipe.engine]
-    script = file_sha256(engine_adapter(loaded.recipe.engine).script()) if engine.process else None
+    script = script_sha256(loaded.recipe.engine) if engine.process else None
     return Inputs(script, load_channels(project), file_digests(project, loaded))
 
 

@@ -1,0 +1,79 @@
+"""From a sweep's name to its plan and the run that continues it. Starts nothing, and loads nothing that runs.
+
+Apart from :mod:`isoline.sweeps.start`, so that planning does not pay for what only a run needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from isoline.results.records import Plan
+from isoline.settings import Settings
+from isoline.sweeps.changed import digests_at, only_new
+from isoline.sweeps.due import due_points, reuse
+from isoline.sweeps.plan import Sources, assemble, make_plan
+from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
+from isoline.sweeps.schema import load_sweep
+from isoline.sweeps.sources import git_state, read_sources
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan, what it was made of, and the run that continues it (None: a new one is due)."""
+
+    sources: Sources
+    plan: Plan
+    run: Run | None
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a person asks for beside the sweep's file.
+
+    :param pool: instead of the sweep's own.
+    :param is_new: do not continue and reuse nothing.
+    :param images: channel -> reference, for this run only.
+    :param changed_since: a git revision: only points whose digest is not in the plan of that revision.
+    """
+
+    pool: str | None = None
+    is_new: bool = False
+    images: Mapping[str, str] = field(default_factory=dict)
+    changed_since: str | None = None
+
+
+def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:
+    """Plan a sweep and look whether a run of it can go on (DESIGN 5.8). Changes nothing."""
+    is_new = wishes.is_new
+    document = load_sweep(settings.project, sweep)
+    sources = read_sources(settings.project, document, pool=wishes.pool, images=wishes.images)
+    sources = replace(sources, past=past_durations(settings.store))
+    plan = make_plan(sources, git_state(settings.project))
+    if wishes.changed_since is not None:
+        plan = only_new(
+            plan, document, digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
+        )
+    if is_new:
+        return Prepared(sources, plan, None)
+    run = find_run(settings.store, plan, document.reuse.max_age_h)
+    if run is not None:
+        return Prepared(sources, run.plan, run)
+    if document.reuse.from_other_runs:
+        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h)
+        launches, reused = reuse(plan.launches, elsewhere)
+        plan = assemble(
+            document,
+            launches,
+            reused=reused,
+            excluded=plan.excluded,
+            created_from=plan.created_from,
+            channels=plan.channels,
+        )
+    return Prepared(sources, plan, None)
+
+
+def count_due(plan: Plan, run: Run | None) -> int:
+    """How many points of the plan are due."""
+    have = verdicts(run) if run else {}
+    return sum(len(due_points(launch, have)) for launch in plan.launches)
