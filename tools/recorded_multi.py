@@ -121,7 +121,7 @@ def object_of(row: Row) -> Object:
         for name in sides:
             sides[name].args["disaggregation-mode"] = name
             differences[f"{name}.args.disaggregation-mode"] = (
-                "set by the reference's launcher, not in the recorded file"
+                "set by srt-slurm, the reference's launcher; not in the recorded file"
             )
     return Object(row, engine, sides, frontend, differences)
 

@@ -66,6 +66,7 @@ def test_flags_tell_the_releases_they_were_seen_in() -> None:
     assert vllm.flags["speculative-config"].takes == "json"
     assert not vllm.complete
     assert set(dynamo.flags) == set(vllm.flags) | {
+        "disaggregation-mode",
         "dyn-default-thinking-mode",
         "dyn-reasoning-parser",
         "dyn-tool-call-parser",

@@ -109,3 +109,27 @@ def test_count_turns_passes_over_what_is_no_session() -> None:
     lines = [b'{"turns": [{"role": "system"}, {"role": "user"}, {"role": "user"}]}', b"", b"[1]", b"x",
              b'{"turns": 3}', b'{"turns": [{"role": "user"}]}']  # fmt: skip
     assert count_turns(b"\n".join(lines)) == (2, 3)
+
+
+TRACE = {
+    "schema_version": 1,
+    "name": "trace",
+    "kind": "trace",
+    "description": "sessions",
+    "license": "see the page",
+    "made_by": "somebody",
+    "hub_id": "someone/sessions",
+    "form": "weka_trace",
+}
+
+
+def test_a_trace_lies_on_a_hub() -> None:
+    """A trace has a hub id and a form and no file; its revision is part of the digest."""
+    one = Dataset.model_validate(TRACE)
+    pinned = Dataset.model_validate(TRACE | {"revision": "0" * 40})
+    assert one.digest() != pinned.digest()
+    for wrong in ({"hub_id": None}, {"form": None}, {"file": "x.jsonl", "sha256": "0" * 64}):
+        with pytest.raises(ValueError, match="a dataset of kind trace has a hub_id and a form, and no file"):
+            Dataset.model_validate(TRACE | wrong)
+    with pytest.raises(ValueError, match="belong to a dataset of kind trace"):
+        Dataset.model_validate(TRACE | {"kind": "synthetic", "generator": "g", "form": None})
