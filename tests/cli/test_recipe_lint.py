@@ -53,7 +53,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_a_good_recipe_is_fine(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All recipes are checked where none is named; the exit code is 0 and the last line counts them."""
     assert run(["recipe", "check"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 recipe(s): 0 file(s) with errors, 0 warning(s)"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 recipe(s) are fine"
     assert run(["recipe", "check", "--all"]) == 0
     assert run(["recipe", "check", RECIPE, "--all"]) == 1
 
@@ -64,8 +64,8 @@ def test_a_wrong_recipe_ends_with_1(copy: Path, capsys: pytest.CaptureFixture[st
     (copy / RECIPE).write_text(text.replace("ctx-size: 8192 ", "ctx-size: 1000 "))
     line = text.count("\n", 0, text.index("ctx-size")) + 1
     assert run(["recipe", "check", RECIPE]) == 1
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith(f"{RECIPE}:{line}: error: a request takes 176 tokens, the context has 125")
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"{RECIPE}:{line}: a request takes 176 tokens, the context has 125")
     assert run(["recipe", "check", "--format", "json"]) == 1
     rows = said(capsys)
     assert next((row["file"], row["line"], row["rule"]) for row in rows) == (RECIPE, line, "context")
@@ -79,9 +79,9 @@ def test_a_warning_ends_with_0(copy: Path, capsys: pytest.CaptureFixture[str]) -
         text.replace("launch_bands", "").replace("readiness:", "launch_bands: [max]\nreadiness:")
     )
     assert run(["recipe", "check"]) == 0
-    out = capsys.readouterr().out
-    assert "warning: no argument depends on the concurrency" in out
-    assert "1 warning(s)" in out
+    seen = capsys.readouterr()
+    assert "warning: no argument depends on the concurrency" in seen.err
+    assert seen.out == "1 of 1 recipe(s) are fine, 1 warning(s)\n"
 
 
 def test_an_unknown_argument_of_a_covered_version_is_an_error(
@@ -91,8 +91,8 @@ def test_an_unknown_argument_of_a_covered_version_is_an_error(
     text = (copy / RECIPE).read_text()
     (copy / RECIPE).write_text(text.replace("threads-batch: 2", "threads-bach: 2"))
     assert run(["recipe", "check"]) == 1
-    out = capsys.readouterr().out
-    assert "error: llamacpp has no argument 'threads-bach'" in out
+    out = capsys.readouterr().err
+    assert "yaml:16: llamacpp has no argument 'threads-bach'" in out
     assert "did you mean 'threads-batch'" in out
 
 

@@ -100,7 +100,6 @@ def check(
 ) -> None:
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
     from isoline.recipes.lint import RULES
-    from isoline.recipes.load import stray_files
     from isoline.sweeps.lint import lint_recipes
 
     if rules:
@@ -112,16 +111,14 @@ def check(
     said = [item for item in found if notes or item.severity != "note" or len(ids) == 1]
     if format == "table":
         for item in said:
-            typer.echo(item.text())
+            typer.echo(item.text(), err=True)
     else:
         columns = ["file", "line", "severity", "rule", "what", "mend"]
         emit([{name: getattr(item, name) for name in columns} for item in said], format, columns=columns)
-    stray = [] if recipes else stray_files(find_project())
-    for path in stray:
-        typer.echo(f"{path}: nobody reads this; a recipe is recipes/<model>/<name>.yaml", err=True)
-    wrong = {item.file for item in found if item.severity == "error"} | set(stray)
+    wrong = {item.file for item in found if item.severity == "error"}
+    fine = sum(f"recipes/{recipe_id}.yaml" not in wrong for recipe_id in ids)
     warned = sum(item.severity == "warning" for item in found)
-    summary = f"{len(ids)} recipe(s): {len(wrong)} file(s) with errors, {warned} warning(s)"
-    typer.echo(summary, err=format != "table")
+    more = f", {warned} warning(s)" if warned else ""
+    typer.echo(f"{fine} of {len(ids)} recipe(s) are fine{more}", err=format != "table")
     if wrong:
         raise typer.Exit(1)

@@ -24,7 +24,10 @@ CATALOG = "catalog"
 
 @dataclass(frozen=True)
 class Shown:
-    """A resolved recipe. ``origins``: place of each value -> ``file:line``, ``default`` or ``catalog``."""
+    """A resolved recipe, and where each value is from: ``file:line``, ``default`` or ``catalog: VALUE``.
+
+    What the catalog says stays null in the content: a recipe that does not pin it is another one.
+    """
 
     content: dict[str, Any]
     origins: dict[tuple[str | int, ...], str]
@@ -48,22 +51,20 @@ def values_of(node: Any, loc: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
         yield from values_of(item, (*loc, key))
 
 
-def resolved_content(loaded: LoadedRecipe) -> tuple[dict[str, Any], set[str]]:
-    """The content with what the catalog knows filled in, and the fields that came from there."""
-    content: dict[str, Any] = dict(loaded.content)
-    model = load_catalog().models[loaded.recipe.model]
-    filled: set[str] = set()
-    fits = list(model.checkpoints_at(loaded.recipe.precision.weights).values())
-    if content["checkpoint"] is None and len(fits) == 1:
-        content["checkpoint"] = fits[0].hub_id
-        filled.add("checkpoint")
-    if content["revision"] is None:
+def from_catalog(loaded: LoadedRecipe) -> dict[str, Any]:
+    """What the catalog fills in where a recipe says nothing: ``checkpoint``, ``revision``."""
+    recipe, model = loaded.recipe, load_catalog().models[loaded.recipe.model]
+    fits = list(model.checkpoints_at(recipe.precision.weights).values())
+    found: dict[str, Any] = {}
+    hub = recipe.checkpoint
+    if hub is None and len(fits) == 1:
+        hub = found["checkpoint"] = fits[0].hub_id
+    if recipe.revision is None:
         # Of the files that are loaded: the model's own revision is that of its first checkpoint only.
-        known = next((item.revision for item in fits if item.hub_id == content["checkpoint"]), None)
-        content["revision"] = known if content["checkpoint"] else model.revision
-        filled.add("revision")
-    filled = {name for name in filled if content[name] is not None}
-    return content, filled
+        found["revision"] = (
+            next((item.revision for item in fits if item.hub_id == hub), None) if hub else model.revision
+        )
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def shown(project: Path, loaded: LoadedRecipe) -> Shown:
@@ -76,11 +77,11 @@ def shown(project: Path, loaded: LoadedRecipe) -> Shown:
     if base_id(tree) is not None:
         base, below = read_base(project, loaded.recipe_id, tree)
         tree = merged_tree(below, tree)
-    content, filled = resolved_content(loaded)
+    content, filled = dict(loaded.content), from_catalog(loaded)
     origins = {}
     for loc, _ in values_of(content):
         if loc[0] in filled:
-            origins[loc] = CATALOG
+            origins[loc] = f"{CATALOG}: {filled[str(loc[0])]}"
         elif has(tree, loc):
             origins[loc] = place(line_of(tree, loc), loaded.recipe_id, base)
         else:
@@ -108,7 +109,7 @@ def as_yaml(what: Shown) -> str:
 
 
 _LONG = 60
-_ORIGIN = re.compile(rf"\s+# (?:{DEFAULT}|{CATALOG}|recipes/\S+\.yaml:\d+)$")
+_ORIGIN = re.compile(rf"\s+# (?:{DEFAULT}|{CATALOG}: \S+|recipes/\S+\.yaml:\d+)$")
 
 
 def _null(representer: Any, _: None) -> Any:
@@ -152,7 +153,7 @@ def differences(left: LoadedRecipe, right: LoadedRecipe) -> list[dict[str, Any]]
     ``kind`` is ``annotation`` for what no digest covers (:data:`isoline.recipes.schema.ANNOTATIONS`),
     else ``identity``: points of the two are then other points. A side that lacks a value is null.
     """
-    one, two = (dict(values_of(resolved_content(item)[0])) for item in (left, right))
+    one, two = (dict(values_of(dict(item.content) | from_catalog(item))) for item in (left, right))
     rows = []
     for loc in dict.fromkeys([*one, *two]):
         a, b = one.get(loc), two.get(loc)

@@ -11,7 +11,7 @@ from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import Catalog, catalog_of, load_catalog
 from isoline.catalog.pools import load_pool
 from isoline.datasets.schema import Dataset, load_dataset
-from isoline.recipes.lint import Finding, check
+from isoline.recipes.lint import Finding, check, ordered, stray_findings
 from isoline.recipes.lint.base import ScenarioFacts
 from isoline.recipes.load import recipe_id_of, recipe_ids
 from isoline.sweeps.kinds import check_kind, scenario_file
@@ -106,5 +106,7 @@ def lint_recipes(project: Path, names: Sequence[str] = ()) -> tuple[list[str], l
     """
     every = recipe_ids(project)
     ids = [recipe_id_of(project, name) for name in names] if names else every
+    files = ProjectFiles(project)
     with catalog_of(project):
-        return ids, check(ProjectFiles(project), ids, also=every)
+        found = check(files, ids, also=every)
+    return ids, found if names else ordered([*stray_findings(files), *found])

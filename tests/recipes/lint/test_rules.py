@@ -269,12 +269,17 @@ def test_a_bad_recipe_is_told(lint_project: Any, bad: Bad) -> None:
         expected_line(lint_project, bad, line),
     )
     assert len(found[0].mend) > 5
-    assert found[0].text().startswith(f"recipes/{bad.recipe}.yaml:{found[0].line}: {bad.severity}: ")
+    assert found[0].text().startswith(f"recipes/{bad.recipe}.yaml:{found[0].line}: ")
+    assert (f": {bad.severity}: " in found[0].text()) == (bad.severity != "error")
 
 
 def test_no_rule_is_without_a_bad_recipe() -> None:
     """A rule that no recipe breaks is a rule that nobody has seen work."""
-    shown = {bad.rule for bad in BAD} | {"chat-template", "same-point"}  # those have tests of their own
+    shown = {bad.rule for bad in BAD} | {
+        "chat-template",
+        "same-point",
+        "stray",
+    }  # those have tests of their own
     assert sorted(set(RULES) - shown) == []
 
 
@@ -326,6 +331,14 @@ def test_what_makes_another_point(lint_project: Any, old: str, new: str) -> None
     """Another argument, variable, image, sidecar or feature is another point."""
     lint_project.write(f"recipes/{AGG}-copy.yaml", lint_project.read(AGG).replace(old, new, 1))
     assert [item.text() for item in lint_project.lint() if item.rule == "same-point"] == []
+
+
+def test_stray_files(lint_project: Any) -> None:
+    """A file that somebody wrote as a recipe, and that is not read as one, is told."""
+    lint_project.write("recipes/gpt-oss-120b/x.yml", lint_project.read(DISAGG))
+    (found,) = lint_project.lint()
+    assert (found.rule, found.where) == ("stray", "recipes/gpt-oss-120b/x.yml")
+    assert lint_project.lint(DISAGG) == []
 
 
 def test_chat_template(lint_project: Any) -> None:
@@ -384,4 +397,4 @@ def test_notes_are_no_findings(lint_project: Any) -> None:
     """A finding is a value: two equal ones are one, and its text is one line."""
     one = Finding("x", "error", "a", 1, "what\nis it", "mend")
     assert one == Finding("x", "error", "a", 1, "what\nis it", "mend")
-    assert one.text() == "a:1: error: what is it; mend [x]"
+    assert one.text() == "a:1: what is it; mend [x]"

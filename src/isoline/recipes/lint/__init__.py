@@ -7,15 +7,18 @@ from collections.abc import Iterable, Sequence
 from isoline.catalog.documents import DocumentError
 from isoline.errors import InputError
 from isoline.recipes.lint import arguments, coverage, danger, names, references, shape
-from isoline.recipes.lint.base import Context, Finding, Project, Rule
-from isoline.recipes.load import read_recipe
+from isoline.recipes.lint.base import Context, Finding, Project, Rule, split_place
+from isoline.recipes.load import read_recipe, stray_files
 
 _SCHEMA = Rule("schema", "error", "the file is YAML, of the schema, and fits the catalog; its base too")
+
+_STRAY = Rule("stray", "error", "no file under recipes/ looks like a recipe and is not seen as one")
 
 RULES: dict[str, Rule] = {
     rule.name: rule
     for rule in (
         _SCHEMA,
+        _STRAY,
         *references.RULES,  # first: others use the scenarios that these could read
         *names.RULES,
         *shape.RULES,
@@ -32,16 +35,16 @@ def schema_findings(error: InputError) -> list[Finding]:
     problems = error.problems if isinstance(error, DocumentError) else [(error.where, error.what)]
     found = []
     for where, what in problems:
-        file, _, line = where.rpartition(":")
-        if not line.isdigit():
-            file, line = where, "1"
         said, _, mend = what.partition("; ")
-        found.append(
-            Finding(
-                "schema", "error", file, int(line), said, mend or "see docs/schema/recipe.json for its form"
-            )
-        )
+        mend = mend or "see docs/schema/recipe.json for the form of a recipe"
+        found.append(Finding("schema", "error", *split_place(where), said, mend))
     return found
+
+
+def stray_findings(project: Project) -> list[Finding]:
+    """Files that somebody wrote as recipes and nobody reads."""
+    what, mend = "nobody reads this file", "a recipe is recipes/<model>/<name>.yaml: rename or move it"
+    return [Finding("stray", "error", path, None, what, mend) for path in stray_files(project.root)]
 
 
 def check(project: Project, recipe_ids: Iterable[str], also: Iterable[str] = ()) -> list[Finding]:
@@ -88,7 +91,9 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """By file and line, errors first on one line; each once, though a base is in several recipes."""
     rank = {"error": 0, "warning": 1, "note": 2}
     unique = dict.fromkeys(findings)
-    return sorted(unique, key=lambda item: (item.file, item.line, rank[item.severity], item.rule, item.what))
+    return sorted(
+        unique, key=lambda item: (item.file, item.line or 0, rank[item.severity], item.rule, item.what)
+    )
 
 
-__all__ = ["RULES", "Context", "Finding", "Project", "Rule", "check", "ordered"]
+__all__ = ["RULES", "Context", "Finding", "Project", "Rule", "check", "ordered", "stray_findings"]

@@ -25,23 +25,33 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake, or (``note``) one figure that a person may want: where, what, how to mend it."""
+    """One mistake, or (``note``) one figure that a person may want: where, what, how to mend it.
+
+    ``line`` counts from 1; null where a file as a whole is wrong.
+    """
 
     rule: str
     severity: Severity
     file: str
-    line: int
+    line: int | None
     what: str
     mend: str
 
     @property
     def where(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}"
+        """``file:line``, or the file."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
 
     def text(self) -> str:
-        """The whole of it on one line."""
-        return " ".join(f"{self.where}: {self.severity}: {self.what}; {self.mend} [{self.rule}]".split())
+        """The whole of it on one line; an error needs no word that says so."""
+        kind = "" if self.severity == "error" else f"{self.severity}: "
+        return " ".join(f"{self.where}: {kind}{self.what}; {self.mend} [{self.rule}]".split())
+
+
+def split_place(where: str) -> tuple[str, int | None]:
+    """(file, line) of ``file:line`` or ``file``."""
+    file, _, line = where.rpartition(":")
+    return (file, int(line)) if file and line.isdigit() else (where, None)
 
 
 @dataclass(frozen=True)

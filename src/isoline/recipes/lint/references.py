@@ -9,7 +9,7 @@ from typing import Any
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest
 from isoline.catalog.trees import Loc
 from isoline.recipes.deployment import PLACEHOLDERS, placeholders_in
-from isoline.recipes.lint.base import Context, Finding, Rule, Said
+from isoline.recipes.lint.base import Context, Finding, Rule, Said, split_place
 from isoline.recipes.lint.parts import texts
 
 _MEND_FILE = "mend that file; this recipe needs it"
@@ -24,11 +24,8 @@ def _read(context: Context, rule: str, loc: Loc, read: Callable[[], Any]) -> Ite
         yield context.finding(rule, "error", loc, what, mend or "name one that is there")
     except DocumentError as error:
         for where, what in error.problems:
-            file, _, line = where.rpartition(":")
-            if not line.isdigit():
-                file, line = where, "1"
             said, _, mend = what.partition("; ")
-            yield Finding(rule, "error", file, int(line), said, mend or _MEND_FILE)
+            yield Finding(rule, "error", *split_place(where), said, mend or _MEND_FILE)
 
 
 def scenario(context: Context) -> Iterable[Finding]:
