@@ -90,19 +90,15 @@ class Catalog:
                     )
 
     def _section(self, name: str, model: type[S]) -> S:
-        shipped = DATA / f"{name}.yaml"
-        where = f"data/{name}.yaml"
-        tree: Any = _plain_tree(read_text(shipped, where), where)
-        lines: Any = None
+        last, where = DATA / f"{name}.yaml", f"data/{name}.yaml"
+        tree: Any = _plain_tree(read_text(last, where), where)
         if self._own is not None and (self._own / f"{name}.yaml").exists():
-            where = str(OWN / f"{name}.yaml")
-            lines = parse_yaml(read_text(self._own / f"{name}.yaml", where), where)
-            tree = merged(tree, to_plain(lines, where))
+            last, where = self._own / f"{name}.yaml", str(OWN / f"{name}.yaml")
+            tree = merged(tree, _plain_tree(read_text(last, where), where))
         try:
             return model.model_validate(tree)
         except ValidationError as error:
-            if lines is None:
-                lines = parse_yaml(read_text(shipped, where), where)
+            lines = parse_yaml(read_text(last, where), where)
             raise DocumentError(problems_of(error, lines, where, model)) from None
 
     @cached_property

@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(value: Any) -> bytes:
     """Canonical bytes of a JSON value: sorted keys, UTF-8, no blanks, no NaN or infinity.
 
     :raises ValueError: for NaN or infinity, which have no JSON form.
     """
-    return json.dumps(
-        value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-    ).encode("utf-8")
+    return _ENCODER.encode(value).encode("utf-8")
 
 
 def digest(value: Any) -> str:

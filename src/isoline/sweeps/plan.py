@@ -195,6 +195,19 @@ class _Place:
     pool: Pool
     rendered: RenderedLaunch
     is_twin: bool
+    label: str
+    curves: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+
+    def curve(self, sources: Sources, scenario: Scenario) -> tuple[dict[str, Any], str]:
+        """(the curve's fields, its key) in a scenario; the same for all concurrencies."""
+        if scenario.name not in self.curves:
+            speculative = self.loaded.recipe.speculative
+            if self.is_twin:
+                speculative = speculative.model_copy(update={"acceptance": "real"})
+            dataset = sources.dataset_digests[scenario.dataset]
+            fields = _curve(self.loaded, self.topology, scenario, dataset, self.pool, speculative.label())
+            self.curves[scenario.name] = (fields, identity.curve_key(fields))
+        return self.curves[scenario.name]
 
 
 def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks: list[str]) -> PlanPoint:
@@ -208,24 +221,12 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
         "load_generator": profile(place.pool.client_profile).identity(),
     }
     point_digest = identity.digest(who)
-    speculative = recipe.speculative
-    if place.is_twin:
-        speculative = speculative.model_copy(update={"acceptance": "real"})
-    curve = _curve(
-        place.loaded,
-        place.topology,
-        row.scenario,
-        sources.dataset_digests[dataset.name],
-        place.pool,
-        speculative.label(),
-    )
-    key = identity.curve_key(curve)
-    label = place.topology.label()
+    curve, key = place.curve(sources, row.scenario)
     for task in [*([recipe.canary] if recipe.canary else []), *tasks]:
         if sources.datasets[task].kind != "questions":
             raise InputError(f"dataset {task!r} holds no questions", where=recipe_id)
     point_id = identity.point_id(
-        recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
+        recipe_id, place.label, row.scenario.name, row.concurrency, repetition, point_digest
     )
     return PlanPoint(
         point_id=point_id,
@@ -239,7 +240,7 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
         or point_s(row.scenario, dataset, row.concurrency, recipe.sku) + 20.0 * len(tasks),
         curve=curve,
         curve_key=key,
-        series_key=identity.series_key(key, label, row.concurrency),
+        series_key=identity.series_key(key, place.label, row.concurrency),
         identity=who,
     )
 
@@ -269,13 +270,15 @@ def _launches(
     )
     groups: dict[str, tuple[_Place, list[PlanPoint]]] = {}
     twins: dict[str, str] = {}
-    made: dict[tuple[Shape, int, bool], RenderedLaunch] = {}
+    made: dict[tuple[Shape, int, bool], _Place] = {}
+    label = topology.label()
 
     def add(row: _Wanted, repetition: int, tasks: list[str], *, is_twin: bool) -> str:
         key = (_shape(row.scenario), row.concurrency if by_level else 0, is_twin)
         if key not in made:
-            made[key] = render(loaded, topology, pool, key[0], row.concurrency, inputs, is_twin=is_twin)
-        place = _Place(loaded, topology, pool, made[key], is_twin)
+            rendered = render(loaded, topology, pool, key[0], row.concurrency, inputs, is_twin=is_twin)
+            made[key] = _Place(loaded, topology, pool, rendered, is_twin, label)
+        place = made[key]
         digest = place.rendered.launch_digest
         points = groups.setdefault(digest, (place, []))[1]
         points.append(_point(sources, place, row, repetition, tasks))
@@ -283,7 +286,7 @@ def _launches(
 
     for row in rows:
         use = recipe.scenarios.get(row.scenario.name)
-        if use is None or row.concurrency not in use.at(topology.label()):
+        if use is None or row.concurrency not in use.at(label):
             continue
         for repetition in range(1, row.repetitions + 1):
             # A check costs time and says the same each time: the first repetition has it.
@@ -296,7 +299,7 @@ def _launches(
             launch_digest=digest,
             recipe_id=loaded.recipe_id,
             recipe_digest=loaded.recipe_digest,
-            topology=topology.label(),
+            topology=label,
             gpus=topology.gpus,
             pool=pool.name,
             argv=place.rendered.argv,

@@ -8,7 +8,6 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
-from isoline.results.records import Plan
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
 from isoline.runners.process import launcher_for
