@@ -430,7 +430,7 @@ def stem_of(item: Object) -> str:
     return f"{model}/{item.engine}-{sku}-{precision}-{'-'.join(words)}"
 
 
-def recipes(rows: list[Row]) -> Iterator[tuple[str, Row, list[str]]]:
+def recipes(rows: list[Row], shares: dict[str, list[float]]) -> Iterator[tuple[str, Row, list[str]]]:
     """(path, recipe, comment lines) of the selected groups."""
     taken: set[str] = set()
     for members in grouped(rows).values():
@@ -441,10 +441,10 @@ def recipes(rows: list[Row]) -> Iterator[tuple[str, Row, list[str]]]:
         if stem in taken:
             stem += f"-{members[0].spec['draft_tokens']}"
         taken.add(stem)
-        yield stem, *recipe_of(members)
+        yield stem, *recipe_of(members, shares)
 
 
-def recipe_of(members: list[Object]) -> tuple[Row, list[str]]:
+def recipe_of(members: list[Object], shares: dict[str, list[float]]) -> tuple[Row, list[str]]:
     """(the recipe, its comment lines)."""
     row, first = members[0].row, members[0]
     model, precision = names.MODELS[row["model_repo"]]
@@ -493,6 +493,10 @@ def recipe_of(members: list[Object]) -> tuple[Row, list[str]]:
     offload = key_of(first)[5]
     if offload[0]:
         tree["kv_offload"] = {"tier": "dram", "backend": offload[1]}
+        keys = {m["config_key"] for item in members for m in item.row.get("matrix_rows") or []}
+        found = {share for key in keys for share in shares.get(key, [])}
+        if len(found) == 1:
+            tree["kv_offload"]["utilization"] = found.pop()
     if first.topology.is_disaggregated:
         tree["kv_transfer"] = {"connector": _connector(row)}
     flat = json.dumps([base and [list(k) for k in base]])
@@ -503,6 +507,9 @@ def recipe_of(members: list[Object]) -> tuple[Row, list[str]]:
         features["two_batch_overlap"] = True
     if features:
         tree["features"] = features
+    checks = [item.row.get("health_check") or {} for item in members]
+    waits = [c.get("max_attempts", 0) * c.get("interval_seconds", 10) for c in checks]
+    tree["readiness"] = {"ready_s": min(max([3600, *waits]), 14400), "stop_s": 120}
     sorted_levels = {label: sorted(items) for label, items in levels.items()}
     one = next(iter(sorted_levels.values()))
     tree["scenarios"] = {

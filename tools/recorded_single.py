@@ -75,7 +75,7 @@ def command_of(row: Row) -> Command:
         env["MOONCAKE_CONFIG_PATH"] = "{file.mooncake.json}"
     _setup(row, differences)
     sidecars = _sidecars(row, args, files, differences)
-    _budget(row, args, env)
+    _budget(row, args, env, files)
     return Command(args, split, env, files, sidecars, role, differences)
 
 
@@ -129,7 +129,7 @@ def packages_of(row: Row) -> list[str]:
     )
 
 
-def _budget(row: Row, args: Row, env: Row) -> None:
+def _budget(row: Row, args: Row, env: Row, files: Row) -> None:
     """Host memory as an expression where it is exactly the launch's share, per rank or whole."""
     dram = row["total_cpu_dram_gb"]
     if not dram:
@@ -144,6 +144,9 @@ def _budget(row: Row, args: Row, env: Row) -> None:
         for text, value in ways.items():
             if extra.get(name) == value:
                 extra[name] = {"expr": text}
+    store = files.get("mooncake.json", {})
+    if store.get("global_segment_size") == f"{dram // row['tp']}GB":
+        store["global_segment_size"] = {"expr": "dram_gb / tp", "suffix": "GB"}
     size = env.get("LMCACHE_MAX_LOCAL_CPU_SIZE")
     for text, value in {"dram_gb": dram, "dram_gb / tp": dram // row["tp"]}.items():
         if size == str(value):

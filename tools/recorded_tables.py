@@ -119,6 +119,7 @@ def _amd(
     tree["kv_transfer"] = {"connector": "mori"}
     if dp and ep:
         tree["launch_bands"] = ["max"]
+    tree["readiness"] = {"ready_s": 3600, "stop_s": 120}
     tree["scenarios"] = {
         "8k1k": {"concurrency": {label: levels for label, (_, _, levels) in topologies.items()}}
     }
@@ -194,6 +195,7 @@ def _llm_d(documents: list[Row]) -> Row:
         "server": {"args": {"kv-transfer-config": connector}},
         "roles": roles,
         "kv_transfer": {"connector": "nixl"},
+        "readiness": {"ready_s": 3600, "stop_s": 120},
         "scenarios": {"8k1k": {"concurrency": levels}},
         "status": "unverified",
         "owner": "isoline",

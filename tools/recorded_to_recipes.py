@@ -157,6 +157,8 @@ def recipe_of(
         tree["features"] = {"two_batch_overlap": True}
     if "enable-eplb" in server.get("args", {}):
         tree["features"] = {"expert_balancing": "eplb"}
+    ready = max([3600, *(int(m[1].env.get("VLLM_ENGINE_READY_TIMEOUT_S", 0)) for m in members)])
+    tree["readiness"] = {"ready_s": ready, "stop_s": 120}
     scenario = names.scenario_of(model, row["scenario"])
     levels = {label: sorted(set(items)) for label, items in levels.items()}
     one = next(iter(levels.values()))
@@ -187,7 +189,7 @@ def read_nodes(path: Path) -> None:
     for line in path.read_text().splitlines():
         if match := re.match(r"^  ([A-Za-z0-9:_-]+):\s*$", line):
             label = match[1].removeprefix("cluster:")
-        elif match := re.match(r"^\s+available-cpu-dram-mib: (\d+)", line):
+        elif match := re.match(r"^\s+available-cpu-dram-mib: ([\d_]+)", line):
             sku = label.split("-")[0]
             NODE_MIB[sku] = (*NODE_MIB.get(sku, ()), int(match[1]))
 
@@ -230,10 +232,8 @@ def _comments(row: dict[str, Any], tree: dict[str, Any]) -> list[str]:
     ]
     if row["kv_offload_backend"] == "hicache":
         lines.append("The host cache's size is the reference's literal, not computed from the pool's memory.")
-    if row["kv_offload_backend"] == "mooncake":
-        lines.append(
-            f"global_segment_size is the reference's: {row['total_cpu_dram_gb']} GB of its nodes / tp."
-        )
+    if row["kv_offload_backend"] == "mooncake" and "dram_gb" not in str(tree["server"]):
+        lines.append("global_segment_size is the reference's literal, not computed from the pool's memory.")
     if row["kv_offload_backend"] == "lmcache" and row["sidecars"]:
         lines.append(f"--l1-size-gb is the reference's: {row['total_cpu_dram_gb']} GB of its nodes / tp.")
     if row["kv_offload_backend"] == "native":
@@ -253,7 +253,7 @@ def main(recorded: Path, out: Path) -> None:
         if stem.startswith(SKIPPED):
             continue
         write(out, stem, *recipe_of(members, probes, shares))
-    for stem, tree, comments in recorded_multi.recipes(read_lines(recorded / "multi_node.jsonl")):
+    for stem, tree, comments in recorded_multi.recipes(read_lines(recorded / "multi_node.jsonl"), shares):
         write(out, stem, tree, comments)
     for stem, tree, comments in recorded_tables.recipes(read_lines(recorded / "multi_node_other.jsonl")):
         write(out, stem, tree, comments)

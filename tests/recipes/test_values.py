@@ -66,3 +66,11 @@ def test_a_difference_has_a_reason() -> None:
     """A place without words is refused."""
     with pytest.raises(ValidationError, match="at least 10 characters"):
         Difference(what="args.x", why="because")
+
+
+def test_an_expression_with_a_suffix_is_a_text() -> None:
+    """A size with its unit follows the pool's memory; a suffix that is no text is refused."""
+    found = resolve(server(args={"size": {"expr": "4 * concurrency", "suffix": "GB"}}), None, at("tp8", 8))
+    assert found.args == {"size": "32GB"}
+    with pytest.raises(ValidationError, match="a suffix is a text"):
+        server(args={"size": {"expr": "1", "suffix": 3}})

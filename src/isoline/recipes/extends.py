@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from isoline.catalog.documents import DocumentError, M, nearest, validate
 from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text, step
-from isoline.recipes.server import is_expression
+from isoline.recipes.server import is_whole
 
 if TYPE_CHECKING:  # most recipes extend nothing, and are read without ruamel
     from ruamel.yaml.comments import CommentedMap
@@ -37,8 +37,8 @@ def _are_mappings(before: Any, value: Any) -> bool:
     return (
         isinstance(before, dict)
         and isinstance(value, dict)
-        and not is_expression(before)
-        and not is_expression(value)
+        and not is_whole(before)
+        and not is_whole(value)
     )
 
 

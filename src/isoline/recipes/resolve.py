@@ -42,7 +42,8 @@ def fill_in(value: Any, values: Mapping[str, Number | None]) -> Any:
     :raises ExpressionError: when one has no finite value here.
     """
     if is_expression(value):
-        return evaluate(value["expr"], values)
+        number = evaluate(value["expr"], values)
+        return f"{number}{value['suffix']}" if "suffix" in value else number
     if value == NULL:
         return None
     if isinstance(value, dict):

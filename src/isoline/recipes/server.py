@@ -20,8 +20,8 @@ ArgValue = Any
 
 
 def is_expression(value: object) -> bool:
-    """Whether a value is ``{expr: …}``."""
-    return isinstance(value, dict) and set(value) == {"expr"}
+    """Whether a value is ``{expr: …}``, or ``{expr: …, suffix: GB}``, which is a text."""
+    return isinstance(value, dict) and "expr" in value and set(value) <= {"expr", "suffix"}
 
 
 NULL = {"literal": None}
@@ -43,6 +43,8 @@ def check_value(value: object, *loc: str | int) -> None:
         text = value["expr"]
         if not isinstance(text, str):
             raise ValueAtError('an expression is a text: {expr: "2 * concurrency"}', *loc)
+        if not isinstance(value.get("suffix", ""), str):
+            raise ValueAtError("a suffix is a text, such as GB", *loc, "suffix")
         try:
             names_in(text)
         except ExpressionError as error:
