@@ -37,10 +37,7 @@ def support() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def recorded() -> Path:
-    folder = next(
-        (p / "shared/data/recorded" for p in ROOT.parents if (p / "shared/data/recorded").is_dir()), None
-    )
-    folder = folder or Path("/work/shared/data/recorded")
+    folder = ROOT.parent / "shared" / "data" / "recorded"
     if not folder.is_dir():
         pytest.skip("the recorded command lines are not beside the project (../shared/data/recorded)")
     return folder
