@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from isoline.catalog.documents import DocumentError, locate, named_at
+from isoline.catalog.documents import DocumentError, named_at
 from isoline.catalog.facts import Catalog, catalog_of, load_catalog
 from isoline.catalog.pools import load_pool
 from isoline.datasets.schema import Dataset, load_dataset
@@ -71,20 +71,9 @@ class ProjectFiles:
             check_kind(self._root, scenario, dataset)
         return ScenarioFacts(name, scenario.isl, scenario.osl, _has_template(dataset))
 
-    def questions(self, name: str) -> int:
+    def questions(self, name: str) -> int | None:
         dataset: Dataset = self._once("dataset", name, lambda: load_dataset(self._root, name))
-        if dataset.kind != "questions" or dataset.max_tokens is None:
-            where = f"datasets/{name}.yaml"
-            place = locate(self._root / where, ["kind"], where)
-            raise DocumentError(
-                [
-                    (
-                        place,
-                        f"dataset {name!r} holds no questions; name one of kind questions, or mend its kind",
-                    )
-                ]
-            )
-        return dataset.max_tokens
+        return dataset.max_tokens if dataset.kind == "questions" else None
 
     def channel(self, name: str) -> str:
         from isoline.recipes.channels import load_channels

@@ -85,8 +85,8 @@ class Project(Protocol):
     def scenario(self, name: str) -> ScenarioFacts:
         """A scenario with its dataset, both checked."""
 
-    def questions(self, name: str) -> int:
-        """The longest answer, tokens, of a dataset of questions."""
+    def questions(self, name: str) -> int | None:
+        """The longest answer, tokens, of a dataset of questions; None for a dataset of another kind."""
 
     def channel(self, name: str) -> str:
         """The image reference or pattern of a channel."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest
@@ -21,7 +20,8 @@ def _read(context: Context, rule: str, loc: Loc, read: Callable[[], Any]) -> Ite
         read()
     except UnknownNameError as error:
         what, _, mend = error.words.partition("; ")
-        yield context.finding(rule, "error", loc, what, mend or "name one that is there")
+        path = ".".join(str(part) for part in loc)
+        yield context.finding(rule, "error", loc, f"{path}: {what}", mend or "name one that is there")
     except DocumentError as error:
         for where, what in error.problems:
             said, _, mend = what.partition("; ")
@@ -44,7 +44,16 @@ def dataset(context: Context) -> Iterable[Finding]:
     if context.recipe.canary is not None:
         named.insert(0, (context.recipe.canary, ("canary",)))
     for name, loc in named:
-        yield from _read(context, "dataset", loc, partial(context.project.questions, name))
+        read: list[int | None] = []
+
+        def ask(name: str = name, read: list[int | None] = read) -> None:
+            read.append(context.project.questions(name))
+
+        yield from _read(context, "dataset", loc, ask)
+        if read == [None]:
+            path = ".".join(str(part) for part in loc)
+            what = f"{path}: dataset {name!r} holds no questions"
+            yield context.finding("dataset", "error", loc, what, "name a dataset of kind questions")
 
 
 def channel(context: Context) -> Iterable[Finding]:
