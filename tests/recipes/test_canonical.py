@@ -24,7 +24,8 @@ def test_spellings_of_one_argument_are_one(engine: str, words: list[str]) -> Non
 
 def test_values_are_read_by_what_they_are() -> None:
     """Numbers, JSON, negative numbers, flags alone and lists come out as such; texts stay texts."""
-    words = ["--a", "0.80", "--b", '{"x": [1, 2]}', "--c", "-1", "--d", "--e", "1", "2", "--f", "fp8", "--g=9a"]
+    words = ["--a", "0.80", "--b", '{"x": [1, 2]}', "--c", "-1", "--d", "--e", "1", "2"]
+    words += ["--f", "fp8", "--g=9a"]
     assert canonical.parse_words(words, "vllm") == {
         "a": 0.8,
         "b": {"x": [1, 2]},
@@ -38,7 +39,8 @@ def test_values_are_read_by_what_they_are() -> None:
 
 def test_keys_of_a_json_argument_come_together() -> None:
     """``--config.key=True`` beside the JSON of ``--config`` is one argument."""
-    words = ["--attention_config.use_fp4_indexer_cache=True", "--attention-config", '{"backend": "FLASHINFER"}']
+    words = ["--attention_config.use_fp4_indexer_cache=True"]
+    words += ["--attention-config", '{"backend": "FLASHINFER"}']
     assert canonical.parse_words(words, "vllm") == {
         "attention-config": {"use_fp4_indexer_cache": True, "backend": "FLASHINFER"}
     }
@@ -46,7 +48,8 @@ def test_keys_of_a_json_argument_come_together() -> None:
 
 def test_a_repeated_argument_is_the_last_one() -> None:
     """As the engines read it."""
-    assert canonical.parse_words(["--max-num-seqs", "1", "--max-num-seqs", "2"], "vllm") == {"max-num-seqs": 2}
+    words = ["--max-num-seqs", "1", "--max-num-seqs", "2"]
+    assert canonical.parse_words(words, "vllm") == {"max-num-seqs": 2}
 
 
 def test_topology_arguments_leave_out_what_is_one() -> None:
