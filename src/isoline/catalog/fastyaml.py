@@ -13,18 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-try:
-    from yaml.cyaml import CParser
-    from yaml.error import YAMLError
-    from yaml.events import (
-        MappingEndEvent,
-        MappingStartEvent,
-        ScalarEvent,
-        SequenceEndEvent,
-        SequenceStartEvent,
-    )
-except ImportError:  # PyYAML without libyaml: every document takes the careful way
-    CParser = None
+from isoline.catalog.treecache import current
 
 UNSURE: Any = object()
 """What :func:`fast_parse` returns for a text that the careful parser has to decide about."""
@@ -60,8 +49,29 @@ _TEXT = re.compile(
 
 
 def fast_parse(text: str) -> Any:
-    """Plain dicts, lists and scalars, equal to what the careful way gives; or :data:`UNSURE`."""
-    if CParser is None or _ODD.search(text):
+    """Plain dicts, lists and scalars, equal to what the careful way gives; or :data:`UNSURE`.
+
+    Inside :func:`isoline.catalog.treecache.cached_trees` a text that was read before is not parsed.
+    """
+    cache = current()
+    if cache is None:
+        return _parse(text)
+    key = cache.key(text)
+    tree = cache.get(key)
+    if tree is None:
+        tree = _parse(text)
+        if tree is not UNSURE:
+            cache.put(key, tree)
+    return tree
+
+
+def _parse(text: str) -> Any:
+    if _ODD.search(text):
+        return UNSURE
+    try:
+        from yaml.cyaml import CParser  # loaded here: with the cache it is seldom needed
+        from yaml.error import YAMLError
+    except ImportError:  # PyYAML without libyaml: every document takes the careful way
         return UNSURE
     try:
         return _build(CParser(text), text)
@@ -78,8 +88,8 @@ def _build(parser: Any, text: str) -> Any:
     keys: list[str | None] = []  # of each open mapping: the key that waits for its value
     while True:
         event = get()
-        kind = type(event)
-        if kind is ScalarEvent:
+        kind = type(event).__name__
+        if kind == "ScalarEvent":
             value = _scalar(event)
             if value is UNSURE:
                 return UNSURE
@@ -89,17 +99,20 @@ def _build(parser: Any, text: str) -> Any:
                     return UNSURE
                 keys[-1] = key
                 continue
-        elif kind is MappingStartEvent or kind is SequenceStartEvent:
+        elif kind in ("MappingStartEvent", "SequenceStartEvent"):
             if event.anchor is not None or event.tag is not None or len(stack) >= MAX_DEPTH:
                 return UNSURE
             if stack and type(stack[-1]) is dict and keys[-1] is None:
                 return UNSURE  # a collection as a key
-            if kind is MappingStartEvent and event.flow_style and text[event.start_mark.index] != "{":
+            if kind == "SequenceStartEvent":
+                stack.append([])
+            elif event.flow_style and text[event.start_mark.index] != "{":
                 return UNSURE  # `[a: b]`
-            stack.append({} if kind is MappingStartEvent else [])
+            else:
+                stack.append({})
             keys.append(None)
             continue
-        elif kind is MappingEndEvent or kind is SequenceEndEvent:
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
             value = stack.pop()
             keys.pop()
         else:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from isoline.catalog.facts import catalog_of
+from isoline.catalog.treecache import cached_trees
 from isoline.results.records import Plan
 from isoline.settings import Settings
 from isoline.sweeps.changed import digests_at, only_new
@@ -44,7 +46,15 @@ class Wishes:
 
 
 def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:
-    """Plan a sweep and look whether a run of it can go on (DESIGN 5.8). Changes nothing."""
+    """Plan a sweep and look whether a run of it can go on (DESIGN 5.8). Changes nothing but the cache.
+
+    Facts are those of the project's own catalog; documents that did not change are not parsed again.
+    """
+    with catalog_of(settings.project), cached_trees(settings.state / "cache"):
+        return _prepare(settings, sweep, wishes)
+
+
+def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     is_new = wishes.is_new
     document = load_sweep(settings.project, sweep)
     sources = read_sources(settings.project, document, pool=wishes.pool, images=wishes.images)
