@@ -44,7 +44,11 @@ _WORDS: dict[str, bool | None] = {
 }
 # Text for sure: no number, date or sign of YAML begins so, or a letter stands in it that none has.
 _TEXT = re.compile(
-    r"[^-+.0-9<=~]|[0-9][^g-su-wyG-SU-WY/@,()]*[g-np-su-wyG-NP-SU-WY/@,()]|--|-[A-Za-z]|[0-9]+(?:\.[0-9]+){2,}$"
+    r"[^-+.0-9<=~]"
+    r"|[0-9].*[g-np-su-wyG-NP-SU-WY/@,()]"
+    r"|(?!0[xXoObB])[0-9].*[a-dfA-DF]"
+    r"|--|-[A-Za-z]|[0-9]+(?:\.[0-9]+){2,}$",
+    re.DOTALL,
 )
 
 
