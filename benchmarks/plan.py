@@ -1,4 +1,4 @@
-"""Planning InferenceX's whole catalog: import, validate, plan; cold and warm, beside the figure of its own tool.
+"""Planning InferenceX's whole catalog: import, validation, plan; cold and warm, beside its own tool.
 
 Needs the public files of ``../shared/data/inferencex`` (or a folder as first argument). Prints the
 median of 5 whole processes for ``recipe import`` and ``sweep plan`` (cold: nothing cached; warm: run
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -60,23 +59,40 @@ container: {{device_profile: {profile}, model_cache: /srv/models, scratch: /srv/
 """
 
 
-def isoline(project: Path, *words: str) -> tuple[float, float]:
-    """(seconds, MB at most) of one command as a whole process; its output is thrown away."""
-    env = {**os.environ, "ISOLINE_PROJECT": str(project), "PYTHONPATH": str(ROOT / "src")}
-    code = "import sys; from isoline.cli.main import run; sys.exit(run(sys.argv[1:]))"
+def process(words: list[str], env: dict[str, str]) -> tuple[float, float, float, int]:
+    """(seconds, seconds of the processor, MB at most, exit code) of a program; its output is thrown away."""
     begin = time.perf_counter()
     pid = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-c", code, *words],
+        words,
         env,
         file_actions=[(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)],
     )
     _, status, usage = os.wait4(pid, 0)
     seconds = time.perf_counter() - begin
-    if os.waitstatus_to_exitcode(status) not in (0, 3):
-        subprocess.run([sys.executable, "-c", code, *words], env=env, stdout=subprocess.DEVNULL, check=False)
+    code = os.waitstatus_to_exitcode(status)
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, code
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Python as it is where a program is installed: with compiled modules, which it may keep."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(folder / ".pycache"), **more}
+
+
+def isoline(project: Path, *words: str) -> tuple[float, float, float]:
+    """(seconds, seconds of the processor, MB at most) of one command as a whole process."""
+    env = environment(project, ISOLINE_PROJECT=str(project), PYTHONPATH=str(ROOT / "src"))
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; from isoline.cli.main import run; sys.exit(run(sys.argv[1:]))",
+    ]
+    *figures, code = process([*program, *words], env)
+    if code not in (0, 3):
+        subprocess.run([*program, *words], env=env, stdout=subprocess.DEVNULL, check=False)
         sys.exit(f"isoline {' '.join(words)} failed")
-    return seconds, usage.ru_maxrss / 1024
+    return figures[0], figures[1], figures[2]
 
 
 def make_project(data: Path, folder: Path) -> None:
@@ -113,34 +129,37 @@ def import_words(data: Path, folder: Path) -> list[str]:
     """The import's command line."""
     masters = [word for name in ("nvidia", "amd") for word in ("--master", str(data / f"{name}-master.yaml"))]
     runners = ["--runners", str(data / "runners.yaml")]
-    return ["recipe", "import", "inferencex", *masters, *runners, "--out", str(folder / "recipes"), "--rev", "843c6254"]
+    return [
+        "recipe",
+        "import",
+        "inferencex",
+        *masters,
+        *runners,
+        "--out",
+        str(folder / "recipes"),
+        "--rev",
+        "843c6254",
+    ]
 
 
-def times(call: Callable[[], tuple[float, float]]) -> str:
-    """Median and range of :data:`REPEATS` calls."""
+def times(call: Callable[[], tuple[float, float, float]]) -> str:
+    """Median and range of :data:`REPEATS` calls, after one to warm up."""
+    call()
     rows = [call() for _ in range(REPEATS)]
     seconds = [row[0] for row in rows]
     return (
         f"{median(seconds):5.2f} s ({min(seconds):.2f} to {max(seconds):.2f}), "
-        f"{max(row[1] for row in rows):.0f} MB"
+        f"processor {median(row[1] for row in rows):.2f} s, {max(row[2] for row in rows):.0f} MB"
     )
 
 
-def empty_process() -> tuple[float, float]:
-    """An empty Python process, for scale."""
-    begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", ""], check=True)
-    return time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+def python(folder: Path, *words: str) -> tuple[float, float, float]:
+    """A Python program as a whole process."""
+    seconds, processor, size, _ = process([sys.executable, *words], environment(folder))
+    return seconds, processor, size
 
 
-def yaml_process(data: Path) -> tuple[float, float]:
-    """A process that reads both master files with PyYAML's safe loader in Python, as their generator does."""
-    code = "import sys, yaml; [yaml.safe_load(open(name)) for name in sys.argv[1:]]"
-    begin = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", code, str(data / "nvidia-master.yaml"), str(data / "amd-master.yaml")], check=True
-    )
-    return time.perf_counter() - begin, 0.0
+READ = "import sys, yaml; [yaml.safe_load(open(name)) for name in sys.argv[1:]]"
 
 
 def main() -> None:
@@ -153,19 +172,22 @@ def main() -> None:
         make_project(data, folder)
         state = folder / ".isoline"
 
-        def cold() -> tuple[float, float]:
+        def cold() -> tuple[float, float, float]:
             shutil.rmtree(state, ignore_errors=True)
             return isoline(folder, *words)
 
         words = ["sweep", "plan", "everything", "--out", str(folder / "plan.json")]
         dry = [*import_words(data, folder), "--dry-run"]
-        print(f"import and plan of {len(list((folder / 'recipes').glob('[a-z]*/*.yaml')))} recipes, median of {REPEATS}")
+        count = len(list((folder / "recipes").glob("[a-z]*/*.yaml")))
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        print(f"import and planning of {count} recipes, median of {REPEATS}; load of the machine {load}")
         print(f"  recipe import           {times(lambda: isoline(folder, *dry))}")
         print(f"  sweep plan, cold        {times(cold)}")
         print(f"  sweep plan, warm        {times(lambda: isoline(folder, *words))}")
         print(f"  the reference, quoted   {REFERENCE_S:5.2f} s, {REFERENCE_MB:.0f} MB")
-        print(f"  PyYAML reads both files {times(lambda: yaml_process(data))}")
-        print(f"  an empty process        {times(empty_process)}")
+        masters = [str(data / f"{name}-master.yaml") for name in ("nvidia", "amd")]
+        print(f"  PyYAML reads both files {times(lambda: python(folder, '-c', READ, *masters))}")
+        print(f"  an empty process        {times(lambda: python(folder, '-c', ''))}")
         plan = json.loads((folder / "plan.json").read_text())
     points = sum(len(launch["points"]) for launch in plan["launches"])
     print(f"  {points} points in {len(plan['launches'])} launches; {len(plan['excluded'])} excluded")

@@ -43,10 +43,15 @@ def plan_digest(plan: Plan | Mapping[str, Any]) -> str:
     accuracy tasks; a point's id covers everything that can change its number. Not covered:
     estimates, owners, comments, the state of the checkout. So the same sweep finds its run again.
     """
-    fields = plan.model_dump(mode="json") if isinstance(plan, Plan) else plan
-    points = [point for launch in fields["launches"] for point in launch["points"]]
-    expected = sorted([item["point_id"], sorted(item["accuracy"])] for item in [*points, *fields["reused"]])
-    return identity.digest({"sweep": fields["sweep"], "expected": expected})
+    if isinstance(plan, Plan):
+        sweep = plan.sweep
+        rows = [(point.point_id, point.accuracy) for launch in plan.launches for point in launch.points]
+        rows += [(item.point_id, item.accuracy) for item in plan.reused]
+    else:
+        sweep, listed = plan["sweep"], [point for launch in plan["launches"] for point in launch["points"]]
+        rows = [(item["point_id"], item["accuracy"]) for item in [*listed, *plan["reused"]]]
+    expected = sorted([point_id, sorted(tasks)] for point_id, tasks in rows)
+    return identity.digest({"sweep": sweep, "expected": expected})
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
