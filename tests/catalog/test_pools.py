@@ -23,7 +23,11 @@ def test_wrong_pools_are_told(project: Any) -> None:
         load_pool(project.root, "lokal")
     for old, new, words in (
         ("sku: cpu", "sku: h20", "unknown SKU 'h20'; did you mean 'h200'"),
-        ("launcher: process", "launcher: docker", "launcher: input should be 'process', got 'docker'"),
+        (
+            "launcher: process",
+            "launcher: docker",
+            "launcher: input should be 'process', 'container', 'slurm', 'endpoint' or 'simulated'",
+        ),
         ("accelerators: 1", "accelerators: 0", "accelerators: input should be greater than or equal to 1"),
     ):
         line = project.edit("runners/local.yaml", old, new)

@@ -82,13 +82,22 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The exact command: for people as a shell line, for programs as an argument vector."""
     project.edit(RECIPE, "server:\n", "server:\n  env: {OMP_NUM_THREADS: '2 3'}\n")
     assert run(["recipe", "render", RECIPE_ID]) == 0
-    head, env, command = capsys.readouterr().out.splitlines()
-    assert head.startswith(f"# {RECIPE_ID} tp1 gpus=1 launch ")
-    assert env == "export OMP_NUM_THREADS='2 3'"
-    assert command.startswith("{python} {script} --model {model_path} ")
+    head, role, command = capsys.readouterr().out.splitlines()
+    assert head.startswith(f"# {RECIPE_ID} tp1 demo-short c8: 1 accelerator(s), launch ")
+    assert head.endswith(", verified")
+    assert role == "# aggregated: 1 worker, 1 accelerator"
+    assert command.startswith("OMP_NUM_THREADS='2 3' {python} {script} --model {model_path} ")
     assert run(["recipe", "render", RECIPE_ID, "--topology", "tp1", "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert " ".join(row["argv"]) == command
+    (only,) = row["commands"]
+    assert only["env"] == {"OMP_NUM_THREADS": "2 3"}
+    assert f"OMP_NUM_THREADS='2 3' {' '.join(only['argv'])}" == command
+    assert (row["gpus"], row["scenario"], row["concurrency"], row["is_resolved"]) == (
+        1,
+        "demo-short",
+        8,
+        True,
+    )
     assert row["launch_digest"][:10] in head
 
 
@@ -104,6 +113,10 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["check", "nothing"], 1, "no such recipe; "),
         (["render", RECIPE_ID, "--pool", "lokal"], 1, "no such pool; did you mean 'local'?"),
         (["render", RECIPE_ID, "--topology", "tp2"], 1, "no topology 'tp2'; did you mean 'tp1'?"),
+        (["render", RECIPE_ID, "--scenario", "demo-shrt"], 1, "no scenario 'demo-shrt' in this recipe; did you"),
+        (["render", RECIPE_ID, "--as", "docker"], 1, "pool 'local' has no part container; name another with"),
+        (["render", RECIPE_ID, "--as", "slurm"], 1, "pool 'local' has no part slurm; name another with"),
+        (["render", RECIPE_ID, "--pool", "examples/h200-docker"], 1, "recipe is for SKU 'cpu', pool 'h200-d"),
         (["render", RECIPE_ID, "--pol", "local"], 1, "did you mean --pool?"),
     ],
 )  # fmt: skip

@@ -57,7 +57,7 @@ def test_a_finished_run_leaves_nothing_due(
     folder, _ = measured(store)
     # The factory's attempts have no result for the check that the demo wants, but they are attempts.
     assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
-    assert "0 due, 1 launch(es), about 0.0 min on this pool; plan" in (text := out(capsys))
+    assert "0 due, 1 launch(es), about 0.0 min on pool local, 0 GPU-minutes; plan" in (text := out(capsys))
     assert text.rstrip().endswith(f"continues {folder.name}")
     assert run(["sweep", "run", "demo", "--store", str(store)]) == 0
     assert out(capsys) == f"run {folder.name}: 7 valid; nothing was due\n"
@@ -90,13 +90,14 @@ def test_another_sweep_s_points_are_reused(
 
 
 def test_a_dry_run(project: Any, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--dry-run prints plan and commands, and starts and writes nothing."""
+    """--dry-run prints plan and commands, starts nothing, and writes nothing but what it read."""
     assert run(["sweep", "run", "smoke", "--store", str(store), "--dry-run"]) == 0
     text = out(capsys)
     assert "1 due" in text
     assert "{python} {script} --model {model_path}" in text
     assert not store.exists()
-    assert not (project.root / ".isoline").exists()
+    written = [path for path in (project.root / ".isoline").rglob("*") if path.is_file()]
+    assert {path.parent.name for path in written} <= {"cache"}
 
 
 def test_status(project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]) -> None:

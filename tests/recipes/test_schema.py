@@ -8,7 +8,8 @@ import pytest
 
 from isoline.catalog.documents import DocumentError
 from isoline.recipes.load import load_recipe
-from isoline.recipes.schema import ANNOTATIONS, Recipe, Role, Topology
+from isoline.recipes.schema import ANNOTATIONS, Recipe
+from isoline.recipes.topology import Role, Topology
 
 RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
@@ -66,8 +67,10 @@ def test_annotations_are_fields() -> None:
         ("parallel: 8", "port: 8", "argument 'port' is set by Isoline itself"),
         ("parallel: 8", "parallel: false", "argument 'parallel' is false"),
         ("parallel: 8", "parallel: []", "argument 'parallel' is an empty list"),
-        ("parallel: 8", "parallel: {a: 8}", "should be a valid boolean, integer, number, string or list"),
-        ("parallel: 8", "parallel:", "should be a valid boolean, integer, number, string or list"),
+        ("parallel: 8", "parallel: {expr: 8}", "an expression is a text"),
+        ("parallel: 8", "parallel: {expr: 'conc * 2'}", "unknown name 'conc'; known: concurrency, isl"),
+        ("parallel: 8", "parallel: {expr: '2', to: 3}", "expr stands alone in its mapping"),
+        ("parallel: 8", "parallel:", "argument 'parallel' has no value: true for a flag alone"),
         ("threads: 2", "parallel: 2", 'found duplicate key "parallel"'),
         ("xllamacpp==2026.10.11549", "xllamacpp", "is not pinned; write name==version"),
         ("[1, 2, 4, 8]", "[1, 2, 8, 4]", "positive, ascending and without repeats"),
@@ -79,7 +82,8 @@ def test_annotations_are_fields() -> None:
         ("status: verified", "status: good", "status: input should be 'verified' or 'unverified'"),
         ("schema_version: 1", "schema_version: 2", "schema_version: input should be 1, got 2"),
         ("sku: cpu", "sku: cpu\nrevision: main", "unknown revision of smollm2-135m-instruct 'main'"),
-        ("sku: cpu", "sku: cpu\nspeculative: mtp", "speculative: input should be 'none', got 'mtp'"),
+        ("sku: cpu", "sku: cpu\nspeculative: mtp", "speculative: input should be a valid dictionary"),
+        ("sku: cpu", "sku: cpu\nspeculative: {method: mpt}", "speculative.method: input should be 'none', 'mtp'"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named(project: Any, old: str, new: str, words: str) -> None:

@@ -53,6 +53,8 @@ class Command:
             "gpus": self.gpus,
             "ports": list(self.ports),
             "packages": list(self.packages),
+            "ready": self.ready,
+            "is_entry": self.is_entry,
         }
 
 

@@ -83,9 +83,9 @@ class Speculative(Document):
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> Speculative:
-        if self.method == "none":
-            if self.draft_tokens or self.draft_model or self.acceptance != "real":
-                raise ValueError("method none has no draft and no acceptance")
+        has_draft = bool(self.draft_tokens or self.draft_model)
+        if self.method == "none" and (has_draft or self.acceptance != "real"):
+            raise ValueError("method none has no draft and no acceptance")
         if self.method == "draft" and self.draft_model is None:
             raise ValueError("method draft has a draft_model")
         if self.draft_revision and not self.draft_model:
@@ -310,7 +310,8 @@ class Recipe(Document):
                 for label in item.if_.topology or []:
                     _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")
                 for scenario in item.if_.scenario or []:
-                    _must_know_at(scenario, set(self.scenarios), "scenario of this recipe", *place, "when", index)
+                    known, at = set(self.scenarios), (*place, "when", index)
+                    _must_know_at(scenario, known, "scenario of this recipe", *at)
         if self.revision is not None and not _COMMIT.match(self.revision) and self.checkpoint is not None:
             raise ValueAtError("a checkpoint's revision is a commit (hex digits)", "revision")
         return self
@@ -345,7 +346,11 @@ class Recipe(Document):
                         f"argument {name!r} is set by Isoline itself; leave it out", *place, name
                     )
         _must_know_at(
-            self.precision.weights, model.precisions, f"weight precision of {self.model}", "precision", "weights"
+            self.precision.weights,
+            model.precisions,
+            f"weight precision of {self.model}",
+            "precision",
+            "weights",
         )
         if self.checkpoint is None and self.revision is not None:
             _must_know_at(self.revision, {model.revision or ""}, f"revision of {self.model}", "revision")

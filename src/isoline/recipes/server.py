@@ -11,7 +11,7 @@ from isoline.catalog.documents import Document, ValueAtError
 from isoline.recipes.expressions import ExpressionError, names_in
 
 _ARG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
-_ENV = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+_ENV = re.compile(r"^[A-Z][A-Z0-9_]*$")
 _FILE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 ArgValue = Any
@@ -94,7 +94,7 @@ def check_env(value: dict[str, Any], *, may_remove: bool) -> dict[str, Any]:
     """Names and values of environment variables: texts, or an expression."""
     for name, item in value.items():
         if not _ENV.match(name):
-            raise ValueAtError(f"environment variable {name!r}: letters, digits and _", name)
+            raise ValueAtError(f"environment variable {name!r}: upper-case letters, digits and _", name)
         if name.startswith(("ISOLINE_", "LD_")) or name in ("PATH", "PYTHONPATH", "HOME"):
             raise ValueAtError(f"environment variable {name!r} is not a recipe's to set", name)
         if item is None and may_remove:

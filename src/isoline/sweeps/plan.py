@@ -44,7 +44,7 @@ class Sources:
     scripts: Mapping[str, str]
     channels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    past: Past = Past()
+    past: Past = field(default_factory=Past)
 
     @cached_property
     def dataset_digests(self) -> dict[str, str]:

@@ -19,9 +19,9 @@ from isoline.settings import Settings
 from isoline.sweeps.context import Stop
 from isoline.sweeps.execute import Outcome, pool_lock
 from isoline.sweeps.plan import Sources, assemble
+from isoline.sweeps.prepare import Prepared
 from isoline.sweeps.runs import named_run, read_point, runs_newest_first
 from isoline.sweeps.schema import REPRODUCE, Scenario, Selection, Sweep
-from isoline.sweeps.prepare import Prepared
 from isoline.sweeps.start import execute, make_context
 
 COMPARED = (
