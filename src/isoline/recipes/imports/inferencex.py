@@ -132,7 +132,7 @@ def _report_clashes(found: list[Clash], done: Imported) -> set[int]:
     return dropped
 
 
-def _role(pool: Pool, *, counts_ranks: bool) -> dict[str, int]:
+def role_of(pool: Pool, *, counts_ranks: bool) -> dict[str, int]:
     """A side as a role. Context-parallel prefill (pcp) takes devices as tp does.
 
     :param counts_ranks: the engine's own tp is the size of one attention rank (vLLM): with DP attention
@@ -160,11 +160,11 @@ def is_in_ranks(pool: Pool) -> bool:
 def topology_of(row: Row, *, counts_ranks: bool = False) -> dict[str, dict[str, int]]:
     """The topology of a row, as a recipe says it."""
     if row.is_aggregated:
-        return {"aggregated": _role(row.first, counts_ranks=counts_ranks)}
+        return {"aggregated": role_of(row.first, counts_ranks=counts_ranks)}
     assert row.second is not None
     return {
-        "prefill": _role(row.first, counts_ranks=counts_ranks),
-        "decode": _role(row.second, counts_ranks=counts_ranks),
+        "prefill": role_of(row.first, counts_ranks=counts_ranks),
+        "decode": role_of(row.second, counts_ranks=counts_ranks),
     }
 
 
