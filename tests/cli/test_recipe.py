@@ -116,7 +116,7 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["render", RECIPE_ID, "--scenario", "demo-shrt"], 1, "no scenario 'demo-shrt' in this recipe; did you"),
         (["render", RECIPE_ID, "--as", "docker"], 1, "pool 'local' has no part container; name another with"),
         (["render", RECIPE_ID, "--as", "slurm"], 1, "pool 'local' has no part slurm; name another with"),
-        (["render", RECIPE_ID, "--pool", "examples/h200-docker"], 1, "recipe is for SKU 'cpu', pool 'h200-d"),
+        (["render", RECIPE_ID, "--pool", "examples/h200-docker"], 1, "is for SKU 'cpu', pool 'h200-docker'"),
         (["render", RECIPE_ID, "--pol", "local"], 1, "did you mean --pool?"),
     ],
 )  # fmt: skip

@@ -46,6 +46,12 @@ def bundles() -> Any:
     return _by_path("bundles")
 
 
+@pytest.fixture(scope="session")
+def planning() -> Any:
+    """Plans of single recipes, tests/support/planning.py."""
+    return _by_path("planning")
+
+
 @pytest.fixture
 def planned(project: Any) -> Callable[..., Plan]:
     """``planned(sweep="demo")`` makes the plan of a sweep of the copied project."""

@@ -10,7 +10,9 @@ import pytest
 from isoline.errors import InputError
 from isoline.results.checks import check_plan
 from isoline.results.records import Plan, PlanPoint
-from isoline.sweeps.plan import assemble, estimate_s, make_plan, seed_for
+from isoline.sweeps.assemble import assemble
+from isoline.sweeps.estimates import Past, launch_s, point_s
+from isoline.sweeps.plan import make_plan, seed_for
 from isoline.sweeps.schema import load_scenario, load_sweep
 from isoline.sweeps.sources import read_sources
 
@@ -251,9 +253,9 @@ def test_estimates_grow_with_the_work(project: Any) -> None:
     sources = read_sources(project.root, load_sweep(project.root, "demo"))
     short = sources.scenarios["demo-short"]
     text = sources.datasets["synthetic-text"]
-    assert estimate_s(short, text, 8) > estimate_s(short, text, 1) > 18
+    assert point_s(short, text, 8, "cpu") > point_s(short, text, 1, "cpu") > 18
     chat = sources.scenarios["demo-chat"]
-    assert estimate_s(chat, sources.datasets["demo-chat"], 1) > 18
+    assert point_s(chat, sources.datasets["demo-chat"], 1, "cpu") > 18
 
 
 def test_plans_are_pure(project: Any) -> None:

@@ -176,6 +176,11 @@ class Model(Sourced):
             return self.hub_id
         return ids[0] if len(ids) == 1 else None
 
+    def revision_of(self, hub_id: str | None) -> str | None:
+        """The pinned state of a checkpoint; the model's own where none is named. None: not pinned."""
+        listed = next((item.revision for item in self.checkpoints.values() if item.hub_id == hub_id), None)
+        return listed or (self.revision if hub_id in (None, self.hub_id) else None)
+
     def precision_of(self, vague: str) -> str | None:
         """The exact precision that a vague name (``fp4``) means for this model; None if not just one."""
         if vague in self.precisions:

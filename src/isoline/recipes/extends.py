@@ -35,10 +35,7 @@ def keeps_null(path: Loc) -> bool:
 
 def _are_mappings(before: Any, value: Any) -> bool:
     return (
-        isinstance(before, dict)
-        and isinstance(value, dict)
-        and not is_whole(before)
-        and not is_whole(value)
+        isinstance(before, dict) and isinstance(value, dict) and not is_whole(before) and not is_whole(value)
     )
 
 

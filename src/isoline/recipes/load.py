@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest, validate_text
 from isoline.catalog.trees import parse_yaml, read_text
@@ -31,9 +32,21 @@ class LoadedRecipe:
         return self.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})
 
     @cached_property
+    def sorted_content(self) -> dict[str, object]:
+        """The content, mappings in the order of their names: the same bytes however the file is ordered."""
+        ordered: dict[str, object] = _sorted(self.content)
+        return ordered
+
+    @cached_property
     def recipe_digest(self) -> str:
         """For review and approval; never to decide whether a point was measured."""
         return digest(self.content)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def recipe_ids(project: Path) -> list[str]:

@@ -80,6 +80,16 @@ def weights_of(recipe: Recipe, model: Model) -> WeightFile | None:
     return next((item for item in model.weights if item.precision == recipe.precision.weights), None)
 
 
+def hub_of(recipe: Recipe, model: Model) -> str | None:
+    """The hub id of the weights: the recipe's own, else the catalog's for its precision."""
+    return recipe.checkpoint or model.checkpoint_of(recipe.precision.weights)
+
+
+def revision_of(recipe: Recipe, model: Model) -> str | None:
+    """The state of the weights that are loaded: the recipe's, else the catalog's; None: not pinned."""
+    return recipe.revision or model.revision_of(hub_of(recipe, model))
+
+
 def deployment_class(topology: Topology, per_node: int) -> str:
     """``single_node``, ``multi_node`` or ``disaggregated``, by the devices of a node."""
     if topology.is_disaggregated:
@@ -277,8 +287,7 @@ def _identity(
     if file is not None:
         weights = [{"file": file.file, "sha256": file.sha256}]
     else:
-        hub = recipe.checkpoint or model.checkpoint_of(recipe.precision.weights)
-        weights = [{"hub_id": hub, "revision": recipe.revision}]
+        weights = [{"hub_id": hub_of(recipe, model), "revision": revision_of(recipe, model)}]
     image: dict[str, Any] = {"ref": deployment.image}
     if recipe.image.packages is not None:
         image = {"packages": recipe.image.packages, "script_sha256": inputs.script_sha256}
@@ -290,7 +299,7 @@ def _identity(
     return {
         **unknown,
         "model": recipe.model,
-        "model_revision": recipe.revision or model.revision,
+        "model_revision": revision_of(recipe, model),
         "weights": weights,
         "weight_precision": recipe.precision.weights,
         "kv_precision": recipe.precision.kv,

@@ -310,8 +310,8 @@ class Recipe(Document):
                 for label in item.if_.topology or []:
                     _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")
                 for scenario in item.if_.scenario or []:
-                    known, at = set(self.scenarios), (*place, "when", index)
-                    _must_know_at(scenario, known, "scenario of this recipe", *at)
+                    kind, at = "scenario of this recipe", (*place, "when", index, "if", "scenario")
+                    _must_know_at(scenario, set(self.scenarios), kind, *at)
         if self.revision is not None and not _COMMIT.match(self.revision) and self.checkpoint is not None:
             raise ValueAtError("a checkpoint's revision is a commit (hex digits)", "revision")
         return self
@@ -353,7 +353,8 @@ class Recipe(Document):
             "weights",
         )
         if self.checkpoint is None and self.revision is not None:
-            _must_know_at(self.revision, {model.revision or ""}, f"revision of {self.model}", "revision")
+            known = model.revision_of(model.checkpoint_of(self.precision.weights))
+            _must_know_at(self.revision, {known or ""}, f"revision of {self.model}", "revision")
         owned = {} if self.precision.kv == "unknown" else engine.kv_precision_args
         for name, default in owned.items():
             given = self.server.args.get(name, default)

@@ -16,6 +16,7 @@ from isoline.catalog.facts import load_catalog
 from isoline.catalog.trees import Loc, line_of
 from isoline.recipes.extends import base_id, has, merged_tree, place, read_base, read_tree
 from isoline.recipes.load import LoadedRecipe
+from isoline.recipes.render import hub_of, revision_of
 from isoline.recipes.schema import ANNOTATIONS
 
 DEFAULT = "default"
@@ -54,17 +55,10 @@ def values_of(node: Any, loc: tuple[str | int, ...] = ()) -> Iterator[tuple[tupl
 def from_catalog(loaded: LoadedRecipe) -> dict[str, Any]:
     """What the catalog fills in where a recipe says nothing: ``checkpoint``, ``revision``."""
     recipe, model = loaded.recipe, load_catalog().models[loaded.recipe.model]
-    fits = list(model.checkpoints_at(recipe.precision.weights).values())
-    found: dict[str, Any] = {}
-    hub = recipe.checkpoint
-    if hub is None and len(fits) == 1:
-        hub = found["checkpoint"] = fits[0].hub_id
-    if recipe.revision is None:
-        # Of the files that are loaded: the model's own revision is that of its first checkpoint only.
-        found["revision"] = (
-            next((item.revision for item in fits if item.hub_id == hub), None) if hub else model.revision
-        )
-    return {name: value for name, value in found.items() if value is not None}
+    filled = {"checkpoint": hub_of(recipe, model), "revision": revision_of(recipe, model)}
+    return {
+        name: value for name, value in filled.items() if value is not None and getattr(recipe, name) is None
+    }
 
 
 def shown(project: Path, loaded: LoadedRecipe) -> Shown:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from isoline.errors import InputError
 from isoline.results.records import Excluded, Plan
-from isoline.sweeps.plan import assemble, make_plan
+from isoline.sweeps.assemble import assemble
+from isoline.sweeps.plan import make_plan
 from isoline.sweeps.schema import Sweep, load_sweep
 from isoline.sweeps.sources import read_sources
 

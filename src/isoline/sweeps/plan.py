@@ -14,12 +14,19 @@ from isoline.errors import InputError
 from isoline.load.profile import profile
 from isoline.recipes.channels import images_for
 from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.render import Inputs, RenderedLaunch, Shape, deployment_class, render
+from isoline.recipes.render import (
+    Inputs,
+    RenderedLaunch,
+    Shape,
+    deployment_class,
+    render,
+    revision_of,
+)
 from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.topology import Topology
 from isoline.results import identity
-from isoline.results.checks import plan_digest
-from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint, Reused
+from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint
+from isoline.sweeps.assemble import assemble
 from isoline.sweeps.estimates import Past, launch_s, point_s
 from isoline.sweeps.schema import Scenario, Selection, Sweep
 
@@ -169,7 +176,7 @@ def _curve(
     recipe = loaded.recipe
     return {
         "model": recipe.model,
-        "model_revision": recipe.revision or load_catalog().models[recipe.model].revision,
+        "model_revision": revision_of(recipe, load_catalog().models[recipe.model]),
         "sku": recipe.sku,
         "engine": recipe.engine,
         "weight_precision": recipe.precision.weights,
@@ -311,7 +318,7 @@ def _launches(
                 1,
             ),
             identity=place.rendered.identity,
-            recipe=dict(loaded.content),
+            recipe=loaded.sorted_content,
             points=points,
         )
         for digest, (place, points) in groups.items()
@@ -359,60 +366,3 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
         created_from=created_from,
         channels=channels,
     )
-
-
-def assemble(
-    sweep: Sweep,
-    launches: list[PlanLaunch],
-    *,
-    reused: list[Reused],
-    excluded: list[Excluded],
-    created_from: Mapping[str, Any],
-    channels: Mapping[str, str] | None = None,
-) -> Plan:
-    """A plan with its digest and its budget.
-
-    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
-    """
-    _check_window(sweep, launches)
-    gpu_minutes = round(sum(launch.estimate_s * launch.gpus for launch in launches) / 60, 1)
-    if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
-        raise InputError(
-            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}",
-            where=f"sweeps/{sweep.name}.yaml",
-            remedy="select less, or raise the budget",
-        )
-    plan = Plan(
-        plan_digest="",
-        sweep=sweep.name,
-        created_from=dict(created_from),
-        channels=dict(channels or {}),
-        launches=launches,
-        reused=reused,
-        excluded=excluded,
-        shards=1,
-        budget={"gpu_minutes": gpu_minutes, "usd": None},
-        publish=sweep.publish,
-    )
-    return plan.model_copy(update={"plan_digest": plan_digest(plan)})
-
-
-def wall_s(launches: Iterable[PlanLaunch]) -> dict[str, float]:
-    """Pool -> expected wall time, seconds: a pool works on one launch at a time here."""
-    found: dict[str, float] = {}
-    for launch in launches:
-        found[launch.pool] = found.get(launch.pool, 0.0) + launch.estimate_s
-    return found
-
-
-def _check_window(sweep: Sweep, launches: list[PlanLaunch]) -> None:
-    if sweep.window is None:
-        return
-    for pool, seconds in wall_s(launches).items():
-        if seconds > sweep.window.hours * 3600:
-            raise InputError(
-                f"the plan takes about {seconds / 3600:.1f} h on pool {pool!r}, "
-                f"its window is {sweep.window.hours:g} h",
-                where=f"sweeps/{sweep.name}.yaml",
-                remedy="select less, or widen the window",
-            )

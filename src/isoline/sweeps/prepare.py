@@ -12,9 +12,10 @@ from isoline.catalog.facts import catalog_of
 from isoline.catalog.treecache import cached_trees
 from isoline.results.records import Plan
 from isoline.settings import Settings
+from isoline.sweeps.assemble import assemble
 from isoline.sweeps.changed import digests_at, only_new
 from isoline.sweeps.due import due_points, reuse
-from isoline.sweeps.plan import Sources, assemble, make_plan
+from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
 from isoline.sweeps.schema import load_sweep
 from isoline.sweeps.sources import git_state, read_sources
