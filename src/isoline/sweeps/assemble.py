@@ -1,0 +1,68 @@
+"""A plan out of its launches: its digest, and whether it keeps the sweep's budget and window. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from isoline.errors import InputError
+from isoline.results.checks import plan_digest
+from isoline.results.records import Excluded, Plan, PlanLaunch, Reused
+from isoline.sweeps.schema import Sweep
+
+
+def assemble(
+    sweep: Sweep,
+    launches: list[PlanLaunch],
+    *,
+    reused: list[Reused],
+    excluded: list[Excluded],
+    created_from: Mapping[str, Any],
+    channels: Mapping[str, str] | None = None,
+) -> Plan:
+    """A plan with its digest and its budget.
+
+    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
+    """
+    _check_window(sweep, launches)
+    gpu_minutes = round(sum(launch.estimate_s * launch.gpus for launch in launches) / 60, 1)
+    if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
+        raise InputError(
+            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}",
+            where=f"sweeps/{sweep.name}.yaml",
+            remedy="select less, or raise the budget",
+        )
+    plan = Plan(
+        plan_digest="",
+        sweep=sweep.name,
+        created_from=dict(created_from),
+        channels=dict(channels or {}),
+        launches=launches,
+        reused=reused,
+        excluded=excluded,
+        shards=1,
+        budget={"gpu_minutes": gpu_minutes, "usd": None},
+        publish=sweep.publish,
+    )
+    return plan.model_copy(update={"plan_digest": plan_digest(plan)})
+
+
+def wall_s(launches: Iterable[PlanLaunch]) -> dict[str, float]:
+    """Pool -> expected wall time, seconds: a pool works on one launch at a time here."""
+    found: dict[str, float] = {}
+    for launch in launches:
+        found[launch.pool] = found.get(launch.pool, 0.0) + launch.estimate_s
+    return found
+
+
+def _check_window(sweep: Sweep, launches: list[PlanLaunch]) -> None:
+    if sweep.window is None:
+        return
+    for pool, seconds in wall_s(launches).items():
+        if seconds > sweep.window.hours * 3600:
+            raise InputError(
+                f"the plan takes about {seconds / 3600:.1f} h on pool {pool!r}, "
+                f"its window is {sweep.window.hours:g} h",
+                where=f"sweeps/{sweep.name}.yaml",
+                remedy="select less, or widen the window",
+            )
