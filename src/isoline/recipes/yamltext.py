@@ -28,7 +28,14 @@ def scalar(value: Any) -> str:
     text = str(value)
     if text.lower() not in _RESERVED and (_PLAIN.match(text) or _is_image(text)):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return "".join(_escaped(char) for char in json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(char: str) -> str:
+    """A character as it stands between quotes; what does not print is written as its number."""
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"
 
 
 def _is_image(text: str) -> bool:

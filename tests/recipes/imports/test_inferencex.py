@@ -184,8 +184,8 @@ def test_drafting_and_offload_make_recipes_of_their_own() -> None:
     entries = [
         {"tp": 4, "spec-decoding": "mtp", "kv-offloading": "none", "conc-list": [1]},
         {
-            "tp": 4, "spec-decoding": "mtp", "kv-offloading": "dram", "kv-offload-backend": {"name": "hicache"},
-            "conc-list": [1],
+            "tp": 4, "spec-decoding": "mtp", "conc-list": [1],
+            "kv-offloading": "dram", "kv-offload-backend": {"name": "hicache"},
         },
         {"tp": 4, "spec-decoding": "none", "kv-offloading": "none", "conc-list": [1]},
     ]  # fmt: skip
@@ -300,7 +300,7 @@ def test_imported_recipes_load_and_have_ids_of_their_own(real: Imported) -> None
 
 
 def test_ranks_agree_with_the_recipes_that_the_rows_name(shared: Path) -> None:
-    """Wherever a row's tp can only be that of a rank, the recipe it names has just the devices that we read."""
+    """Where a row's tp can only be that of a rank, the recipe it names has the devices that we read."""
     checked = 0
     with (shared / "recorded/multi_node.jsonl").open(encoding="utf-8") as file:
         for text in file:

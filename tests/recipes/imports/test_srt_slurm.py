@@ -25,7 +25,11 @@ def vllm() -> dict[str, Any]:
     }
     return {
         "name": "Test 1P1D",
-        "model": {"path": "deepseek-ai/DeepSeek-V4-Pro", "container": "vllm/vllm-openai:v0.25.1", "precision": "fp4"},
+        "model": {
+            "path": "deepseek-ai/DeepSeek-V4-Pro",
+            "container": "vllm/vllm-openai:v0.25.1",
+            "precision": "fp4",
+        },
         "resources": {
             "gpu_type": "gb300", "gpus_per_node": 4, "prefill_nodes": 1, "prefill_workers": 1,
             "gpus_per_prefill": 4, "decode_nodes": 2, "decode_workers": 1, "gpus_per_decode": 8,
