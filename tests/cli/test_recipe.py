@@ -113,7 +113,7 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["check", "nothing"], 1, "no such recipe; "),
         (["render", RECIPE_ID, "--pool", "lokal"], 1, "no such pool; did you mean 'local'?"),
         (["render", RECIPE_ID, "--topology", "tp2"], 1, "no topology 'tp2'; did you mean 'tp1'?"),
-        (["render", RECIPE_ID, "--scenario", "demo-shrt"], 1, "no scenario 'demo-shrt' in this recipe; did you"),
+        (["render", RECIPE_ID, "--scenario", "demo-shrt"], 1, "no scenario 'demo-shrt' in this recipe"),
         (["render", RECIPE_ID, "--as", "docker"], 1, "pool 'local' has no part container; name another with"),
         (["render", RECIPE_ID, "--as", "slurm"], 1, "pool 'local' has no part slurm; name another with"),
         (["render", RECIPE_ID, "--pool", "examples/h200-docker"], 1, "is for SKU 'cpu', pool 'h200-docker'"),

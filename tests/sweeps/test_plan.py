@@ -11,7 +11,7 @@ from isoline.errors import InputError
 from isoline.results.checks import check_plan
 from isoline.results.records import Plan, PlanPoint
 from isoline.sweeps.assemble import assemble
-from isoline.sweeps.estimates import Past, launch_s, point_s
+from isoline.sweeps.estimates import point_s
 from isoline.sweeps.plan import make_plan, seed_for
 from isoline.sweeps.schema import load_scenario, load_sweep
 from isoline.sweeps.sources import read_sources

@@ -50,6 +50,7 @@ def names_in(text: str) -> set[str]:
     """
     tree = _parse(text)
     used: set[str] = set()
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or node.func.id not in ("min", "max"):
@@ -57,7 +58,7 @@ def names_in(text: str) -> set[str]:
             if node.keywords or len(node.args) < 2:
                 raise ExpressionError(f"{node.func.id}(…) takes two or more values")
         elif isinstance(node, ast.Name):
-            if node.id in ("min", "max"):
+            if id(node) in called:
                 continue
             if node.id not in NAMES:
                 raise ExpressionError(f"unknown name {node.id!r}; known: {', '.join(NAMES)}")

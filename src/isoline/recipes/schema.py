@@ -310,8 +310,8 @@ class Recipe(Document):
                 for label in item.if_.topology or []:
                     _must_know_at(label, labels, "topology", *place, "when", index, "if", "topology")
                 for scenario in item.if_.scenario or []:
-                    kind, at = "scenario of this recipe", (*place, "when", index, "if", "scenario")
-                    _must_know_at(scenario, set(self.scenarios), kind, *at)
+                    at: tuple[str | int, ...] = (*place, "when", index, "if", "scenario")
+                    _must_know_at(scenario, set(self.scenarios), "scenario of this recipe", *at)
         if self.revision is not None and not _COMMIT.match(self.revision) and self.checkpoint is not None:
             raise ValueAtError("a checkpoint's revision is a commit (hex digits)", "revision")
         return self
