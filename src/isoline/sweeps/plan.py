@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
@@ -96,7 +96,13 @@ def seed_for(dataset_digest: str, scenario: Scenario, concurrency: int, repetiti
     prompt cache from answering the second one.
     """
     key = [dataset_digest, scenario.name, scenario.version, concurrency, repetition]
-    return int(identity.digest(key)[:8], 16) & 0x7FFFFFFF
+    return _seed(tuple(key))
+
+
+@lru_cache(maxsize=1 << 14)
+def _seed(key: tuple[str | int, ...]) -> int:
+    # The same few seeds for every recipe: the same prompts.
+    return int(identity.digest(list(key))[:8], 16) & 0x7FFFFFFF
 
 
 def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Excluded]]:
@@ -136,7 +142,8 @@ def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Ex
                 )
     taken: dict[str, list[int]] = {}
     for recipe_id, levels in meant.items():
-        taken[recipe_id] = [level for level in wanted if level in levels]
+        meant_for = set(levels)
+        taken[recipe_id] = [level for level in wanted if level in meant_for]
         if selection.concurrency != "all":
             excluded += [
                 Excluded(
