@@ -6,8 +6,10 @@ from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
+from isoline.errors import InputError
 from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
+from isoline.results.records import Plan
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
 from isoline.runners.process import launcher_for
@@ -53,6 +55,7 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
     :raises InfraError: when the pool is in use, the disk is full, or the machine cannot be cleaned.
     """
     plan, pool = prepared.plan, prepared.sources.pool
+    refuse_incomplete(plan)
     with pool_lock(settings.state, pool.name):
         due = count_due(plan, prepared.run)
         if due == 0 and prepared.run is not None:
@@ -65,6 +68,21 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
             stop or Stop(),
         )
         return execute(context, prepared, due)
+
+
+def refuse_incomplete(plan: Plan) -> None:
+    """Refuse to start what nobody has said in full.
+
+    :raises InputError: for a launch of a recipe that is `incomplete`.
+    """
+    for launch in plan.launches:
+        unknown = launch.identity.get("incomplete")
+        if unknown:
+            raise InputError(
+                f"cannot be started: {', '.join(unknown)} of it is not known",
+                where=launch.recipe_id,
+                remedy="complete the recipe and remove `incomplete`, or leave it out of the sweep",
+            )
 
 
 def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
