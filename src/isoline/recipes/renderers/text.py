@@ -105,8 +105,10 @@ def slurm_script(deployment: Deployment, pool: Pool) -> str:
     assert pool.slurm is not None
     nodes = nodes_for(deployment, pool.accelerators)
     rows = ["#!/bin/bash"]
-    rows += [f"#SBATCH {option}" for option in _options(pool.slurm, nodes, pool.accelerators)]
+    rows += [f"#SBATCH {quoted(option)}" for option in _options(pool.slurm, nodes, pool.accelerators)]
     rows += ["set -eu", ""]
+    if deployment.image and pool.slurm.container != "none":
+        rows.append(f"# image {deployment.image}")
     for command in deployment.commands:
         rows += [header(command), *files_text(command)]
         for worker in range(command.workers):
