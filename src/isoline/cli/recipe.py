@@ -100,6 +100,7 @@ def check(
 ) -> None:
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
     from isoline.recipes.lint import RULES
+    from isoline.recipes.load import file_of
     from isoline.sweeps.lint import lint_recipes
 
     if rules:
@@ -116,7 +117,7 @@ def check(
         columns = ["file", "line", "severity", "rule", "what", "mend"]
         emit([{name: getattr(item, name) for name in columns} for item in said], format, columns=columns)
     wrong = {item.file for item in found if item.severity == "error"}
-    fine = sum(f"recipes/{recipe_id}.yaml" not in wrong for recipe_id in ids)
+    fine = sum(file_of(name) not in wrong for name in ids)
     warned = sum(item.severity == "warning" for item in found)
     more = f", {warned} warning(s)" if warned else ""
     typer.echo(f"{fine} of {len(ids)} recipe(s) are fine{more}", err=format != "table")

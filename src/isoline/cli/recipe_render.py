@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from isoline.cli.output import FormatOption, emit
+from isoline.cli.output import Format, FormatOption, emit
 from isoline.errors import InputError
 from isoline.settings import find_project
 
 if TYPE_CHECKING:
     from isoline.catalog.pools import Pool
+    from isoline.recipes.load import LoadedRecipe
     from isoline.recipes.render import RenderedLaunch
     from isoline.recipes.schema import Recipe
 
@@ -32,17 +34,49 @@ def render(
         As | None, typer.Option("--as", help="How it is printed; default: as the pool starts it.")
     ] = None,
     twin: Annotated[bool, typer.Option("--twin", help="The accuracy twin: acceptance is real.")] = False,
+    lock: Annotated[
+        Path | None,
+        typer.Option(help="Write a lock of all its launches to this file (.yaml) instead of printing."),
+    ] = None,
     format: FormatOption = "table",
 ) -> None:
     """Print exactly what would be executed; {placeholders} are filled in when it is."""
-    from isoline.catalog.documents import nearest
+    from isoline.catalog.facts import catalog_of
     from isoline.recipes.load import load_recipe
-    from isoline.sweeps.sources import inputs_of, shape_of
 
     project = find_project()
-    loaded = load_recipe(project, recipe)
+    with catalog_of(project):
+        loaded = load_recipe(project, recipe)
+        where = _pool(loaded.recipe, pool)
+        if lock is None:
+            _print(project, loaded, where, topology, scenario, concurrency, as_, format, is_twin=twin)
+        elif topology or scenario or concurrency or as_ or twin:
+            raise InputError(
+                "a lock holds every launch of the recipe",
+                where="--lock",
+                remedy="name --pool alone",
+            )
+        else:
+            _write_lock(project, loaded, where, lock)
+
+
+def _print(
+    project: Path,
+    loaded: LoadedRecipe,
+    where: Pool,
+    topology: str | None,
+    scenario: str | None,
+    concurrency: int | None,
+    as_: As | None,
+    format: Format,
+    *,
+    is_twin: bool,
+) -> None:
+    from isoline.catalog.documents import nearest
+    from isoline.recipes.render import render as render_launch
+    from isoline.sweeps.sources import inputs_of, shape_of
+
     document = loaded.recipe
-    where = _pool(document, pool)
     labels = {item.label(): item for item in document.topologies}
     if topology is not None and topology not in labels:
         raise InputError(
@@ -52,15 +86,13 @@ def render(
     if name not in document.scenarios:
         remedy = nearest(name, document.scenarios)
         raise InputError(f"no scenario {name!r} in this recipe", where=loaded.recipe_id, remedy=remedy)
-    from isoline.recipes.render import render as render_launch
-
     rows: list[tuple[str, int, RenderedLaunch]] = []
     for label, item in labels.items():
         if topology not in (None, label):
             continue
         level = concurrency or max(document.scenarios[name].at(label) or document.scenarios[name].all)
         rendered = render_launch(
-            loaded, item, where, shape_of(project, name), level, inputs_of(project, loaded), is_twin=twin
+            loaded, item, where, shape_of(project, name), level, inputs_of(project, loaded), is_twin=is_twin
         )
         rows.append((label, level, rendered))
     if format != "table":
@@ -75,6 +107,35 @@ def render(
             f"launch {rendered.launch_digest[:10]}, {document.status}{mark}"
         )
         typer.echo(_text(rendered, where, as_), nl=False)
+
+
+def _write_lock(project: Path, loaded: LoadedRecipe, pool: Pool, path: Path) -> None:
+    from isoline.recipes.channels import read_channels
+    from isoline.recipes.load import lock_at
+    from isoline.recipes.lock import lock_text, pinned_image
+    from isoline.runners.registry import registry_digest
+    from isoline.sweeps.sources import git_state, inputs_of, shape_of
+
+    folder = (project / "recipes").resolve()
+    if path.suffix != ".yaml":
+        raise InputError("a lock's name ends in .yaml", where=str(path))
+    if path.resolve().parent.parent == folder and not path.resolve().parent.name.startswith("_"):
+        raise InputError("a recipe would be seen here", where=str(path), remedy="write it to recipes/_locks/")
+    if path.exists() and lock_at(project, path) is None:
+        raise InputError("there is another file of this name", where=str(path), remedy="name another one")
+    image = pinned_image(loaded.recipe, read_channels(project), registry_digest)
+    state = git_state(project)
+    rev = f"{state['rev']}{'-dirty' if state['dirty'] else ''}" if state["rev"] else None
+    shapes = {name: shape_of(project, name) for name in loaded.recipe.scenarios}
+    text = lock_text(project, loaded, pool, shapes, inputs_of(project, loaded), image, rev)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    typer.echo(f"{path}: locked on pool {pool.name}")
+    if image is not None and "@" not in image:
+        typer.echo(f"unresolved: nothing here can say the digest of {image}", err=True)
 
 
 def _pool(recipe: Recipe, name: str | None) -> Pool:

@@ -16,20 +16,30 @@ from isoline.recipes.extends import EXTENDS, base_id, validate_extended
 from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
 
+_LOCKED = re.compile(r"^locked:", re.MULTILINE)
 _LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*$")
 _ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe with its id. ``content`` is resolved: base and defaults filled in; it loads as a recipe."""
+    """A recipe with its id. ``content`` is resolved: base and defaults filled in; it loads as a recipe.
+
+    ``lock_file``: the lock that it was read from, relative to the project; None for a recipe's own file.
+    """
 
     recipe_id: str
     recipe: Recipe
+    lock_file: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The file that it was read from, relative to the project."""
+        return self.lock_file or file_of(self.recipe_id)
 
     @cached_property
     def content(self) -> dict[str, object]:
-        return self.recipe.model_dump(mode="json", by_alias=True, exclude={"extends"})
+        return self.recipe.content()
 
     @cached_property
     def sorted_content(self) -> dict[str, object]:
@@ -41,6 +51,11 @@ class LoadedRecipe:
     def recipe_digest(self) -> str:
         """For review and approval; never to decide whether a point was measured."""
         return digest(self.content)
+
+
+def file_of(name: str) -> str:
+    """The file of a recipe id, or of the path of a lock, relative to the project."""
+    return name if name.endswith(".yaml") else f"recipes/{name}.yaml"
 
 
 def _sorted(value: Any) -> Any:
@@ -69,13 +84,15 @@ def stray_files(project: Path) -> list[str]:
 
 
 def recipe_id_of(project: Path, recipe_id: str) -> str:
-    """The id of a recipe that is named by its id or its path, and is there.
+    """The id of a recipe that is named by its id or its path, and is there; of a lock its path.
 
-    :raises InputError: for a path outside recipes/.
+    :raises InputError: for a path outside recipes/ that is no lock.
     :raises DocumentError: when there is none of that id.
     """
     path = Path(recipe_id)
     if path.suffix == ".yaml":
+        if (lock := lock_at(project, path)) is not None:
+            return lock
         recipes = (project / "recipes").resolve()
         if not path.resolve().is_relative_to(recipes):
             raise InputError("a recipe lies under recipes/", where=recipe_id)
@@ -90,11 +107,41 @@ def recipe_id_of(project: Path, recipe_id: str) -> str:
     return recipe_id
 
 
+def lock_at(project: Path, path: Path) -> str | None:
+    """The path of a lock, relative to the project where it lies in it; None where there is no lock.
+
+    A file in a recipe's place is a recipe, whatever it holds.
+    """
+    whole, root = path.resolve(), project.resolve()
+    inside = whole.relative_to(root) if whole.is_relative_to(root) else None
+    is_recipe = inside is not None and len(inside.parts) == 3 and inside.parts[0] == "recipes"
+    if is_recipe and inside is not None and not inside.parts[1].startswith("_"):
+        return None
+    if not whole.is_file() or not _LOCKED.search(read_text(whole, str(path))):
+        return None
+    return inside.as_posix() if inside is not None else str(whole)
+
+
+def read_lock(project: Path, file: str) -> LoadedRecipe:
+    """The recipe of a lock, under the id of the recipe that was locked.
+
+    :raises DocumentError: when it is wrong, was edited, or is no lock.
+    """
+    recipe = validate_text(read_text(project / file, file), Recipe, file)
+    if recipe.locked is None:
+        raise DocumentError([(file, "this is no lock: a recipe lies under recipes/<model>/")])
+    return LoadedRecipe(recipe.locked.recipe_id, recipe, file)
+
+
 def read_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
-    """The recipe of an id that is there, on its base if it extends one; its name is not looked at.
+    """The recipe of an id that is there, on its base if it extends one, or of the path of a lock.
+
+    Its name is not looked at.
 
     :raises DocumentError: when it, or its base, is wrong.
     """
+    if recipe_id.endswith(".yaml"):
+        return read_lock(project, recipe_id)
     where = f"recipes/{recipe_id}.yaml"
     text = read_text(project / where, where)
     if EXTENDS.search(text):
@@ -115,26 +162,38 @@ def name_problem(loaded: LoadedRecipe) -> str | None:
 
 
 def load_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
-    """One recipe by id, or by its path.
+    """One recipe by id, or by its path, or by the path of a lock.
 
-    :raises InputError: for a path outside recipes/.
+    :raises InputError: for a path outside recipes/ that is no lock.
     :raises DocumentError: when there is none of that id, or it is wrong.
     """
-    recipe_id = recipe_id_of(project, recipe_id)
-    loaded = read_recipe(project, recipe_id)
+    return load_matched(project, recipe_id_of(project, recipe_id))
+
+
+def load_matched(project: Path, name: str) -> LoadedRecipe:
+    """One recipe by what :func:`match_recipes` gave.
+
+    :raises DocumentError: when it is wrong.
+    """
+    loaded = read_recipe(project, name)
     if (problem := name_problem(loaded)) is not None:
-        raise DocumentError([(f"recipes/{recipe_id}.yaml", problem)])
+        raise DocumentError([(loaded.file, problem)])
     return loaded
 
 
 def match_recipes(project: Path, patterns: list[str]) -> list[str]:
     """The ids that any pattern matches, sorted; ``*`` and ``?`` as in the shell.
 
+    A pattern that is the path of a lock, relative to the project, gives that path.
+
     :raises UnknownNameError: for a pattern that matches none.
     """
     known = recipe_ids(project)
     found: set[str] = set()
     for pattern in patterns:
+        if pattern.endswith(".yaml") and (lock := lock_at(project, project / pattern)) is not None:
+            found.add(lock)
+            continue
         hits = fnmatch.filter(known, pattern)
         if not hits:
             words = f"no recipe matches; {nearest(pattern, known)}"

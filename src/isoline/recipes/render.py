@@ -18,6 +18,7 @@ from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.engine_flags import topology_flags
 from isoline.recipes.expressions import ExpressionError
 from isoline.recipes.load import LoadedRecipe
+from isoline.recipes.locked import launch_key
 from isoline.recipes.resolve import Resolved, Situation, band_top, merge, resolve
 from isoline.recipes.schema import Recipe
 from isoline.recipes.topology import Role, RoleName, Topology
@@ -144,11 +145,21 @@ def render(
     before, after = _sidecars(recipe, topology, shape, top)
     image = image_of(recipe, inputs.images)
     deployment = Deployment(image, before, tuple(workers), after)
-    return RenderedLaunch(
+    rendered = RenderedLaunch(
         deployment,
         _identity(loaded, model, topology, pool, inputs, deployment, is_twin=is_twin),
         is_resolved=image is None or "@sha256:" in image,
     )
+    if recipe.locked is not None and recipe.locked.pool == pool.name and not is_twin:
+        key = launch_key(topology.label(), shape.scenario, concurrency)
+        was = recipe.locked.launches.get(key, rendered.launch_digest)
+        if was != rendered.launch_digest:
+            raise InputError(
+                f"{key} was locked as launch {was}, it renders as {rendered.launch_digest} now",
+                where=loaded.file,
+                remedy=f"check out revision {recipe.locked.rev}, or lock the recipe again",
+            )
+    return rendered
 
 
 def image_of(recipe: Recipe, images: Mapping[str, str]) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from isoline.catalog.documents import Document, ValueAtError, must_know
 from isoline.catalog.facts import load_catalog
+from isoline.recipes.locked import NOT_CONTENT, Locked, check_locked
 from isoline.recipes.server import RoleServer, Server, Sidecar
 from isoline.recipes.topology import RoleName, Topology
 
@@ -235,6 +236,7 @@ class Recipe(Document):
     owner: str
     upstream: str  # where the arguments come from
     differences: list[Difference] = []  # from that source; a test finds those that are not listed
+    locked: Locked | None = None  # of a lock, which `isoline recipe render --lock` writes
 
     @field_validator("extends")
     @classmethod
@@ -317,6 +319,16 @@ class Recipe(Document):
         return self
 
     @model_validator(mode="after")
+    def _is_as_it_was_locked(self) -> Recipe:
+        if self.locked is not None:
+            check_locked(self.content(), self.locked)
+        return self
+
+    def content(self) -> dict[str, Any]:
+        """What it says, defaults filled in, as JSON values; it validates as the same recipe."""
+        return self.model_dump(mode="json", by_alias=True, exclude=set(NOT_CONTENT))
+
+    @model_validator(mode="after")
     def _says_what_is_unknown(self) -> Recipe:
         if self.incomplete and self.status == "verified":
             raise ValueAtError("what is incomplete was not verified", "status")
@@ -384,6 +396,7 @@ ANNOTATIONS: dict[str, str] = {
     "canary": "asked after the last measured request: it decides the verdict, never a number. Other "
     "questions would otherwise make a fleet measure everything again; the lock says which were asked",
     "accuracy": "the figure to compare with: it decides the accuracy state, never a number",
+    "locked": "what was rendered when the lock was written; checked, never started",
     "scenarios": "which points there are; what a point is, its own scenario and concurrency say",
 }
 """The fields of a recipe that neither ``launch_digest`` nor ``point_digest`` covers, and why."""

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from isoline.catalog.facts import load_catalog
-from isoline.catalog.trees import Loc, line_of
+from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text
 from isoline.recipes.extends import base_id, has, merged_tree, place, read_base, read_tree
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.render import hub_of, revision_of
@@ -66,7 +66,11 @@ def shown(project: Path, loaded: LoadedRecipe) -> Shown:
 
     :raises DocumentError: when its file, or its base's, is gone meanwhile.
     """
-    tree: Any = read_tree(project, loaded.recipe_id)
+    if loaded.lock_file is not None:
+        text = read_text(project / loaded.file, loaded.file)
+        tree: Any = parse_yaml(text, loaded.file)
+    else:
+        tree = read_tree(project, loaded.recipe_id)
     base = ""
     if base_id(tree) is not None:
         base, below = read_base(project, loaded.recipe_id, tree)
@@ -77,7 +81,8 @@ def shown(project: Path, loaded: LoadedRecipe) -> Shown:
         if loc[0] in filled:
             origins[loc] = f"{CATALOG}: {filled[str(loc[0])]}"
         elif has(tree, loc):
-            origins[loc] = place(line_of(tree, loc), loaded.recipe_id, base)
+            line = line_of(tree, loc)
+            origins[loc] = place(line, loaded.recipe_id, base) if base else f"{loaded.file}:{line}"
         else:
             origins[loc] = DEFAULT
     return Shown(content, origins)
@@ -103,7 +108,7 @@ def as_yaml(what: Shown) -> str:
 
 
 _LONG = 60
-_ORIGIN = re.compile(rf"\s+# (?:{DEFAULT}|{CATALOG}: \S+|recipes/\S+\.yaml:\d+)$")
+_ORIGIN = re.compile(rf"\s+# (?:{DEFAULT}|{CATALOG}: \S+|\S+\.yaml:\d+)$")
 
 
 def _null(representer: Any, _: None) -> Any:

@@ -11,8 +11,9 @@ from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool
 from isoline.datasets.schema import Dataset, load_dataset
+from isoline.errors import InputError
 from isoline.recipes.channels import load_channels, read_channels, resolve_channels
-from isoline.recipes.load import LoadedRecipe, load_recipe, match_recipes
+from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes
 from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
 from isoline.runners.registry import registry_digest
@@ -32,6 +33,7 @@ def read_sources(
     """
     where = f"sweeps/{sweep.name}.yaml"
     recipes: dict[str, LoadedRecipe] = {}
+    read: dict[str, LoadedRecipe] = {}  # by what the sweep named: an id, or the path of a lock
     selected: dict[int, list[str]] = {}
     scenarios: dict[str, Scenario] = {}
     datasets: dict[str, Dataset] = {}
@@ -42,11 +44,20 @@ def read_sources(
 
     for index, selection in enumerate(sweep.select):
         here = ("select", index)
-        ids: set[str] = set()
+        names: set[str] = set()
         for number, pattern in enumerate(selection.recipes):
             with named_at(project, where, *here, "recipes", number):
-                ids.update(match_recipes(project, [pattern]))
-        selected[index] = sorted(ids)
+                names.update(match_recipes(project, [pattern]))
+        for name in sorted(names - read.keys()):
+            read[name] = loaded = load_matched(project, name)
+            first = recipes.setdefault(loaded.recipe_id, loaded)
+            if first is not loaded:
+                raise InputError(
+                    f"{loaded.recipe_id} is selected as {first.file} and as {loaded.file}",
+                    where=where,
+                    remedy="select one of the two",
+                )
+        selected[index] = sorted(read[name].recipe_id for name in names)
         with named_at(project, where, *here, "scenario"):
             scenario = load_scenario(project, selection.scenario)
         scenarios[scenario.name] = scenario
@@ -55,11 +66,9 @@ def read_sources(
         for task in selection.accuracy:
             dataset(task, where, *here, "accuracy", task)
         for recipe_id in selected[index]:
-            if recipe_id not in recipes:
-                recipes[recipe_id] = load_recipe(project, recipe_id)
             loaded = recipes[recipe_id]
             if loaded.recipe.canary is not None:
-                dataset(loaded.recipe.canary, recipe_file(recipe_id), "canary")
+                dataset(loaded.recipe.canary, loaded.file, "canary")
     return Sources(
         sweep=sweep,
         pools=_pools(project, sweep, pool),
@@ -109,8 +118,8 @@ def file_digests(project: Path, loaded: LoadedRecipe) -> dict[str, str]:
 
     :raises DocumentError: when one is not there or lies elsewhere.
     """
-    where = recipe_file(loaded.recipe_id)
-    folder = (project / where).parent.resolve()
+    where = loaded.file
+    folder = (project / file_of(loaded.recipe_id)).parent.resolve()
     found = {}
     for index, name in enumerate(loaded.recipe.files):
         path = (folder / name).resolve()
@@ -126,11 +135,6 @@ def script_sha256(engine: str) -> str:
     from isoline.runners.engines import engine_adapter  # with what talks to servers: 0.4 s to load
 
     return file_sha256(engine_adapter(engine).script())
-
-
-def recipe_file(recipe_id: str) -> str:
-    """A recipe's file, relative to the project."""
-    return f"recipes/{recipe_id}.yaml"
 
 
 def git_state(project: Path) -> dict[str, Any]:

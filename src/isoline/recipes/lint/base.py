@@ -15,7 +15,7 @@ from isoline.catalog.models import Model
 from isoline.catalog.skus import Sku
 from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text
 from isoline.recipes.extends import EXTENDS, merged_tree, place, read_base
-from isoline.recipes.load import LoadedRecipe
+from isoline.recipes.load import LoadedRecipe, file_of
 from isoline.recipes.schema import Recipe
 from isoline.recipes.server import Parts, When
 from isoline.recipes.topology import Role, RoleName, Topology
@@ -138,12 +138,12 @@ class Context:
     @property
     def file(self) -> str:
         """The recipe's file, relative to the project."""
-        return f"recipes/{self.loaded.recipe_id}.yaml"
+        return self.loaded.file
 
     @property
     def folder(self) -> Path:
-        """The recipe's folder."""
-        return (self.project.root / self.file).parent
+        """The recipe's folder; of a lock that of the recipe that was locked."""
+        return (self.project.root / file_of(self.loaded.recipe_id)).parent
 
     @cached_property
     def _lines(self) -> tuple[Any, str]:
