@@ -57,7 +57,7 @@ SHORT = {
     "requests": {"minimum": 4, "per_concurrency": 2},
     "cache": "forbid",
     "limits": {"ttft_ms": 3000, "tpot_ms": 100},
-    "deadlines": {"request_s": 60, "stall_s": 8, "load_s": 90},
+    "deadlines": {"request_s": 120, "stall_s": 8, "load_s": 240},
     "canary_min_questions": 2,
 }
 
@@ -69,7 +69,7 @@ CHAT = {
     "dataset": "tiny-chat",
     "cache": "expect",
     "limits": {"ttft_ms": 3000, "tpot_ms": 100},
-    "deadlines": {"request_s": 60, "stall_s": 8, "load_s": 90},
+    "deadlines": {"request_s": 120, "stall_s": 8, "load_s": 240},
     "canary_min_questions": 2,
 }
 

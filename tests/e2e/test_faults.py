@@ -170,7 +170,7 @@ def test_garbage_at_full_speed_is_no_result(tiny: Any) -> None:
     assert record.verdict.value == "invalid"
     assert "canary_failed" in [note.code for note in record.reasons]
     values = {row.name: row.value for row in record.metrics if row.window == "full"}
-    assert record.counts.failed == 0 and (values["output_tps_per_gpu"] or 0) > 5
+    assert record.counts.failed == 0 and (values["output_tps_per_gpu"] or 0) > 1
 
 
 def test_healthy_is_not_ready(tiny: Any, project_root: Path) -> None:
