@@ -138,8 +138,9 @@ def test_status_says_what_goes_on(
         (["run", "../demo"], "no such sweep"),
         (["run", "demo", "--dryrun"], "did you mean --dry-run?"),
         (["status"], "no run; `isoline sweep run demo` makes one"),
-        (["status", "nightly"], "no run of sweep 'nightly'"),
-        (["status", "--run", "latest"], "no such run: latest; `isoline sweep status` lists the newest"),
+        (["status", "smoke"], "no run of sweep 'smoke'; `isoline sweep run smoke` makes one"),
+        (["status", "dmo"], "no run of sweep 'dmo'; no sweep has that name; did you mean 'demo'?"),
+        (["status", "--run", "latest"], "no such run: latest; `isoline sweep status` shows the newest"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -77,7 +77,7 @@ def check(
 
     project = find_project()
     if bool(recipes) == all_:
-        raise InputError("name recipes, or say --all", where="recipe check")
+        raise InputError("name recipes or say --all, one of both", where="recipe check")
     broken: list[str] = []
     ids = recipe_ids(project) if all_ else recipes or []
     for recipe_id in ids:

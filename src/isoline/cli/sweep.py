@@ -159,6 +159,16 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
     return rows
 
 
+def _how_to_get_one(project: Path, sweep: str | None) -> str:
+    """What to do where there is no run: a name that no sweep has will never have one."""
+    from isoline.catalog.documents import nearest
+
+    known = sorted(path.stem for path in (project / "sweeps").glob("*.yaml"))
+    if sweep is None or sweep in known:
+        return f"`isoline sweep run {sweep or 'demo'}` makes one"
+    return f"no sweep has that name; {nearest(sweep, known)}"
+
+
 @app.command()
 def status(
     sweep: Annotated[
@@ -180,7 +190,7 @@ def status(
     item = named_run(settings.store, run) if run else next(runs_newest_first(settings.store, sweep), None)
     if item is None:
         what = f"no run of sweep {sweep!r}" if sweep else "no run"
-        raise InputError(what, where=str(settings.store), remedy="`isoline sweep run demo` makes one")
+        raise InputError(what, where=str(settings.store), remedy=_how_to_get_one(settings.project, sweep))
     if overhead:
         found = overhead_of([record for attempts in records(item).values() for record in attempts])
         emit([{"run_id": item.run_id, "overhead_median_s": found.median_s, "pairs": found.pairs}], format)

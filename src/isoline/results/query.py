@@ -34,6 +34,8 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
         or takes longer than the limit.
     """
     limit = settings.query_timeout_s if timeout_s is None else timeout_s
+    if not 0 < limit <= threading.TIMEOUT_MAX:
+        raise InputError(f"not a number of seconds above 0: {limit:g}", where="query timeout")
     _check(sql)
     con = open_reader(settings.warehouse, locked_down=True, max_memory=MAX_MEMORY)
     timer = threading.Timer(limit, con.interrupt)

@@ -7,6 +7,7 @@ import json
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -98,17 +99,28 @@ def named_run(store: Path, run_id: str) -> Run:
         if run is not None:
             return run
     raise InputError(
-        f"no such run: {run_id}", where=str(store), remedy="`isoline sweep status` lists the newest"
+        f"no such run: {run_id}", where=str(store), remedy="`isoline sweep status` shows the newest"
     )
 
 
+OPENING = ".opening"
+"""Where a store keeps runs whose plan is not sealed yet; no reader of the store looks there."""
+
+STALE_S = 3600.0
+
+
 def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
-    """Open a run: seal its plan and the environment that it starts in, before anything is started."""
+    """Open a run: seal its plan and the environment that it starts in, before anything is started.
+
+    The run's folder appears with its sealed plan or not at all: a crash in here leaves no half run.
+    """
     run_id = new_run_id(plan.sweep)
     folder = run_folder(store, run_id)
-    folder.mkdir(parents=True)
-    writer = BundleWriter(folder, "run", "_run", run_id)
+    opening = store / OPENING / run_id
+    _drop_stale(opening.parent)
+    opening.mkdir(parents=True)
     try:
+        writer = BundleWriter(opening, "run", "_run", run_id)
         write_record(writer.path / "plan.json", plan)
         environment = {
             "schema_version": 1,
@@ -120,10 +132,21 @@ def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
         }
         write_file(writer.path / "environment.json", (json.dumps(environment, indent=1) + "\n").encode())
         writer.seal()
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        opening.rename(folder)
+    finally:
+        shutil.rmtree(opening, ignore_errors=True)
     return Run(run_id, folder, plan)
+
+
+def _drop_stale(opening: Path) -> None:
+    """Remove what a crash left of runs that were being opened; opening one takes less than a second."""
+    if not opening.is_dir():
+        return
+    for path in opening.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def read_point(folder: Path) -> PointRecord:
