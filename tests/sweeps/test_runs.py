@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 
 from isoline.errors import IncompleteError, InputError
-from isoline.results.bundle import MANIFEST, attempts, bundle_digest, read_manifest, sealed_bundles, verify
+from isoline.results.bundle import (
+    MANIFEST,
+    attempts,
+    bundle_digest,
+    read_manifest,
+    run_folders,
+    sealed_bundles,
+    verify,
+)
 from isoline.results.checks import check_launch, plan_digest
 from isoline.results.reasons import Verdict
 from isoline.results.records import LaunchRecord
@@ -104,6 +113,19 @@ def test_a_new_run_that_cannot_be_sealed_leaves_nothing(
         runs.new_run(store, bundles.make_plan(), {})
     assert not [path for path in store.rglob("*") if path.is_file()]
     assert list(runs.runs_newest_first(store)) == []
+
+
+def test_a_crash_while_a_run_is_opened_shows_no_run(bundles: Any, store: Path) -> None:
+    """What a killed opening left is in no run folder, and is removed once it is old."""
+    left = store / runs.OPENING / "20260101T000000Z-demo-abcdef"
+    (left / ".work" / "_run.12345678").mkdir(parents=True)
+    young = store / runs.OPENING / "20260101T000000Z-demo-123456"
+    young.mkdir()
+    os.utime(left, (0, 0))
+    assert list(run_folders(store)) == []
+    run = runs.new_run(store, bundles.make_plan(), {})
+    assert list(run_folders(store)) == [run.folder]
+    assert list((store / runs.OPENING).iterdir()) == [young]
 
 
 def test_what_a_run_has(bundles: Any, store: Path) -> None:
