@@ -207,6 +207,8 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         shutil.copytree(first, other)
         for path in [*other.rglob("point.json"), *other.rglob("launch.json"), *other.rglob("lock.json")]:
             bundles.edit(path.parent, path.name, lambda content, name=name: content.update(run_id=name))
+        manifest = other / "_run" / "MANIFEST.json"
+        manifest.write_text(manifest.read_text().replace(RUNS[0], name))
 
     def run(warehouse: Path, last: int = 0, delay_s: float = 0.0) -> subprocess.CompletedProcess[str]:
         what = [settings.project, store, warehouse, last, delay_s]
