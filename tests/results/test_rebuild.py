@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_rebuild_in_place_and_beside(store: Path, settings: Settings, tmp_path: 
         rebuild(full)
     assert rebuild(full, tmp_path / "new.duckdb", dry_run=True).ingested > 0
     assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_a_store_that_is_not_there_empties_no_warehouse(
+    store: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """A misspelt store is told; the warehouse stays as it was."""
+    ingest(settings)
+    before = content(settings.warehouse)
+    with pytest.raises(InputError, match="no store there; nothing was changed"):
+        rebuild(replace(settings, store=tmp_path / "typo"))
+    assert content(settings.warehouse) == before
 
 
 def test_other_columns_make_every_run_anew(

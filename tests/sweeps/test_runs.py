@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from isoline.results.bundle import (
 )
 from isoline.results.checks import check_launch, plan_digest
 from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord
+from isoline.results.records import LaunchRecord, Reused
 from isoline.sweeps import runs
 
 OLD = "20261201T020000Z-demo-aaaaaa"
@@ -172,6 +173,40 @@ def test_measured_elsewhere(bundles: Any, store: Path) -> None:
     assert [name for name, _ in runs.measured_elsewhere(store, plan, 11, now=NOON)] == [NEW]
     other = bundles.make_plan([(bundles.LaunchDef(args=()), [bundles.PointDef(1)])])
     assert runs.measured_elsewhere(store, other, None) == []
+
+
+def test_what_is_shown_nowhere_is_measured_again(bundles: Any, store: Path) -> None:
+    """A try-out does not answer for a published sweep, nor does what people have withdrawn."""
+    plan = bundles.make_plan()
+    bundles.make_run(store, bundles.make_plan(publish=False), OLD)
+    assert runs.find_run(store, plan, None) is None
+    assert runs.measured_elsewhere(store, plan, None) == []
+    assert [name for name, _ in runs.measured_elsewhere(store, bundles.make_plan(publish=False), None)] == [
+        OLD
+    ]
+    bundles.make_run(store, plan, NEW)
+    first = plan.launches[0].points[0].point_id
+    assert runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, None)}) == []
+    ((_, found),) = runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, first)})
+    assert first not in found
+    assert len(found) == 3
+
+
+def test_a_run_whose_reused_points_are_gone_is_not_continued(bundles: Any, store: Path) -> None:
+    """A run that took its points from another one says nothing once that one left the store."""
+    whole = bundles.make_plan()
+    source = bundles.make_run(store, whole, OLD)
+    reused = [
+        Reused(point_id=point.point_id, run_id=OLD, attempt=1, accuracy=[])
+        for point in whole.launches[0].points
+    ]
+    plan = whole.model_copy(update={"launches": [], "reused": reused})
+    bundles.seal_plan(store, plan, NEW)
+    found = runs.find_run(store, plan, None)
+    assert found is not None
+    assert found.run_id == NEW
+    shutil.rmtree(source / reused[0].point_id)
+    assert runs.find_run(store, plan, None) is None
 
 
 def digests(run: Path) -> dict[str, str]:

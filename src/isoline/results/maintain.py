@@ -30,12 +30,19 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
 
     :param target: where; None: in place of the warehouse of the settings.
     :param dry_run: make one that is thrown away.
-    :raises InputError: when ``target`` is another file that has content.
+    :raises InputError: when ``target`` is another file that has content, or there is no store: a
+        misspelt one would leave an empty warehouse.
     :raises InfraError: while another process writes there.
     """
     path = target.resolve() if target is not None else settings.warehouse
     if path != settings.warehouse and path.exists() and path.stat().st_size:
         raise InputError("this file is not empty", where=str(path), remedy="remove it or name another one")
+    if not settings.store.is_dir():
+        raise InputError(
+            "no store there; nothing was changed",
+            where=str(settings.store),
+            remedy="--store or ISOLINE_STORE names where sealed bundles are",
+        )
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
     if dry_run:

@@ -9,12 +9,13 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
+from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
 from isoline.runners.process import launcher_for
 from isoline.settings import Settings
-from isoline.sweeps.context import Client, Context, Stop, full_disk_is_clear
+from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points, reuse
 from isoline.sweeps.execute import Executor, Outcome, pool_lock
 from isoline.sweeps.plan import Sources, assemble, make_plan
@@ -47,7 +48,9 @@ def prepare(settings: Settings, sweep: str, *, pool: str | None = None, is_new: 
     if run is not None:
         return Prepared(sources, run.plan, run)
     if document.reuse.from_other_runs:
-        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h)
+        decided = load_overrides(settings.project)
+        withdrawn = {(item.run_id, item.point_id) for item in decided if item.action == "withdraw"}
+        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h, withdrawn=withdrawn)
         launches, reused = reuse(plan.launches, elsewhere)
         plan = assemble(
             document, launches, reused=reused, excluded=plan.excluded, created_from=plan.created_from
@@ -117,7 +120,7 @@ def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
         machine_limits(),
         max((point.concurrency for launch in plan.launches for point in launch.points), default=1),
     )
-    with full_disk_is_clear(settings.store):
+    with full_disk_is_clear(settings.store), folder_is_usable(settings.store, "ISOLINE_STORE"):
         run = prepared.run or new_run(settings.store, plan, _seen(context, settings.project))
     with Progress(due, estimates) as progress, context.stop.on_signals():
         verb = "continuing" if prepared.run else "starting"
