@@ -159,6 +159,28 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
     return rows
 
 
+def _explained(item: Run) -> list[str]:
+    """What each reason code of the last attempts means here and what to do, one line a code."""
+    from isoline.results.reasons import REASONS
+    from isoline.sweeps.due import is_due
+    from isoline.sweeps.runs import records
+
+    lines: dict[str, str] = {}
+    is_closed = False
+    for attempts in records(item).values():
+        for note in attempts[-1].reasons if attempts else ():
+            reason = REASONS.get(note.code)
+            if reason is not None and note.code not in lines:
+                detail = f" ({note.detail})" if note.detail else ""
+                lines[note.code] = f"{note.code}: {reason.meaning}{detail}; {reason.remedy}"
+        bad = bool(attempts) and attempts[-1].verdict.value != "valid"
+        is_closed |= bad and not is_due([record.verdict for record in attempts])
+    if is_closed and item.plan.sweep != "reproduce":
+        again = f"isoline sweep run {item.plan.sweep} --new"
+        lines[""] = f"what is not due is not measured again in this run; `{again}` measures everything anew"
+    return list(lines.values())
+
+
 def _how_to_get_one(project: Path, sweep: str | None) -> str:
     """What to do where there is no run: a name that no sweep has will never have one."""
     from isoline.catalog.documents import nearest
@@ -197,6 +219,9 @@ def status(
         return
     columns = ["point_id", "attempts", "verdict", "reasons", "accuracy", "due"]
     emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
+    if format == "table":
+        for line in _explained(item):
+            typer.echo(line)
     events = read_journal(item.work / JOURNAL)
     if format == "table" and events:
         last = events[-1]
