@@ -36,11 +36,12 @@ MODEL = "smollm2-135m"
 RECIPE = f"{MODEL}/llamacpp-cpu-q4_1"
 POLL_S = 0.005
 
+# One thread: two would wait for each other actively, and a busy neighbour makes that five times slower.
 SERVER_ARGS: dict[str, Any] = {
     "parallel": 4,
     "ctx-size": 2048,
-    "threads": 2,
-    "threads-batch": 2,
+    "threads": 1,
+    "threads-batch": 1,
     "cache-ram": 0,
     "cache-type-k": "f16",
     "cache-type-v": "f16",
