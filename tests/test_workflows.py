@@ -99,6 +99,16 @@ def test_the_nightly_checkout_keeps_results() -> None:
     assert checkout["with"]["clean"] is False
 
 
+def test_every_night_measures() -> None:
+    """A nightly sweep starts a new run, or its sweep says how old a measurement may be."""
+    lines = [step.get("run", "") for step in steps(ROOT / ".github/workflows/nightly.yml")]
+    sweeps = [shlex.split(line) for line in lines if " sweep run " in line]
+    assert sweeps
+    for words in sweeps:
+        age = load(ROOT / f"sweeps/{words[3]}.yaml").get("reuse", {}).get("max_age_h")
+        assert "--new" in words or age, words
+
+
 def test_ci_runs_what_people_run(project_root: Path) -> None:
     """.ci/run and the ci workflow call ``make test`` and nothing else."""
     lines = (project_root / ".ci/run").read_text(encoding="utf-8").splitlines()

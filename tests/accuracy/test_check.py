@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from isoline.accuracy.check import WORST_FIRST, accuracy_state, judge_batch, worst_state
+from isoline.accuracy.check import accuracy_state, judge_batch, worst_state
 from isoline.accuracy.questions import Answer, Batch
 from isoline.results.checks import ACCURACY_STATES
+from isoline.results.official import WORST_FIRST
 from isoline.results.records import AccuracyResult
 
 

@@ -287,3 +287,10 @@ def test_a_group_with_one_verb_keeps_its_verb(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(typer, "one_verb_app", app, raising=False)
     command = cli.load_entry(cli.Entry("dashboard", "typer", "Serve.", "one_verb_app"))
     assert list(command.commands) == ["serve"]
+
+
+def test_no_help_text_keeps_the_line_breaks_of_its_source() -> None:
+    """Help is broken by the terminal alone: the page shows no ragged lines."""
+    entry = next(entry for entry in cli.COMMANDS if entry.name == "results")
+    for command in cli.load_entry(entry).commands.values():
+        assert "\n" not in command.help.replace("\n\n", "")

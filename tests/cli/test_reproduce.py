@@ -31,7 +31,7 @@ def test_a_dry_run(project: Any, store: Path, measured: Any, capsys: pytest.Capt
     ("argv", "said"),
     [
         ([], "isoline reproduce: missing argument"),
-        (["nothing"], "no attempt at point 'nothing'; `isoline results query` lists points"),
+        (["nothing"], "no attempt at point 'nothing'; `isoline sweep status` shows point ids"),
         (["..", "--dry-run"], "no attempt at point '..'"),
         (["nothing", "--run", "yesterday"], "no such run: yesterday"),
         (["nothing", "--dryrun"], "did you mean --dry-run?"),

@@ -69,3 +69,26 @@ def test_bad_sql_is_one_line(project: Path) -> None:
     result = isoline(project, "query", "selec")
     assert (result.returncode, result.stdout) == (1, "")
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_named_store_that_is_not_there_is_no_empty_one(project: Path) -> None:
+    """A misspelt --store is refused; a check of nothing must not read as a check that passed."""
+    for verb in ("ingest", "verify", "rebuild"):
+        done = isoline(project, verb, "--store", "results/stroe")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("isoline: results/stroe: no such folder; ")
+
+
+def test_a_warehouse_that_cannot_be_written_is_one_line(project: Path) -> None:
+    """A place where no file can be made is the machine's fault, told in one line without a report."""
+    (project / "file").write_text("")
+    done = isoline(project, "ingest", "--warehouse", "file/x.duckdb")
+    assert done.returncode == 4
+    assert "the warehouse cannot be written there" in done.stderr
+
+
+def test_a_time_limit_is_above_zero(project: Path) -> None:
+    """A limit of zero or less is refused, not taken as no limit."""
+    for wrong in ("0", "-3", "nan"):
+        done = isoline(project, "query", "select 1", "--timeout", wrong)
+        assert (done.returncode, "not a number of seconds above 0" in done.stderr) == (1, True)

@@ -115,6 +115,30 @@ def test_status(project: Any, store: Path, measured: Any, capsys: pytest.Capture
     assert row["overhead_median_s"] > 0
 
 
+def test_status_explains_reasons_and_how_to_measure_again(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """A reason code stands with meaning, detail and remedy, and a closed point with the way to a new run."""
+    from isoline.results.reasons import Verdict
+    from isoline.results.records import ReasonNote
+    from isoline.sweeps import runs
+
+    folder, point = measured(store)
+    real = runs.records
+
+    def spoilt(item: Any) -> Any:
+        found = real(item)
+        note = ReasonNote(code="load_timeout", detail="not done after 180 s")
+        bad = found[point.point_id][-1].model_copy(update={"verdict": Verdict.INVALID, "reasons": [note]})
+        return {**found, point.point_id: [bad]}
+
+    monkeypatch.setattr(runs, "records", spoilt)
+    assert run(["sweep", "status", "--run", folder.name, "--store", str(store)]) == 0
+    text = out(capsys)
+    assert "load_timeout: the load did not end within its deadline (not done after 180 s); " in text
+    assert "`isoline sweep run demo --new` measures everything anew" in text
+
+
 def test_status_says_what_goes_on(
     project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,8 +163,9 @@ def test_status_says_what_goes_on(
         (["run", "../demo"], "no such sweep"),
         (["run", "demo", "--dryrun"], "did you mean --dry-run?"),
         (["status"], "no run; `isoline sweep run demo` makes one"),
-        (["status", "nightly"], "no run of sweep 'nightly'"),
-        (["status", "--run", "latest"], "no such run: latest; `isoline sweep status` lists the newest"),
+        (["status", "smoke"], "no run of sweep 'smoke'; `isoline sweep run smoke` makes one"),
+        (["status", "dmo"], "no run of sweep 'dmo'; no sweep has that name; did you mean 'demo'?"),
+        (["status", "--run", "latest"], "no such run: latest; `isoline sweep status` shows the newest"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -64,7 +64,7 @@ def look_alike(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def kill_at(tiny: Any, phase: str, rng: random.Random) -> tuple[str, str]:
     """Run the sweep and kill the orchestrator in the phase: the phase that was hit, and when in words."""
     running = tiny.start("sweep", "run", "killed")
-    delay = rng.uniform(0, DELAY_S.get(phase, 1.0))
+    delay = rng.uniform(0, DELAY_S.get(phase, 2.5))
     if phase == "begin":  # before there is a run: the plan, the lock of the pool, the run's folder
         time.sleep(0.5 + delay)
     else:

@@ -16,7 +16,7 @@ def test_reproduce_compares_and_refuses_other_data(tiny: Any) -> None:
     tiny.sweep_run("once")
     (point_id,) = tiny.attempts(tiny.the_run())
     kept = tiny.digests()
-    tiny.recipe(threads_batch=1)  # the lock decides, not the recipe as it is now
+    tiny.recipe(threads_batch=2)  # the lock decides, not the recipe as it is now
 
     done = tiny.run("reproduce", point_id, "--format", "json")
     assert done.code == 0, done.err
@@ -31,7 +31,7 @@ def test_reproduce_compares_and_refuses_other_data(tiny: Any) -> None:
     assert old["launch"]["argv"] == new["launch"]["argv"] and old["point"]["seed"] == new["point"]["seed"]
     assert kept.items() <= tiny.digests().items()
     shown = tiny.run("reproduce", point_id, "--dry-run")
-    assert shown.code == 0 and "--threads-batch 2" in shown.out
+    assert shown.code == 0 and "--threads-batch 1" in shown.out
 
     lines = (tiny.project / "datasets" / "tiny-chat.jsonl").read_text().splitlines()
     tiny.dataset("tiny-chat", "demo-chat", lines[:1], sessions=1, turns=2)

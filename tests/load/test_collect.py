@@ -68,3 +68,15 @@ def test_an_unreadable_export_is_a_fact_for_the_judge(tmp_path: Path) -> None:
     outcome = LoadOutcome(1, None, "", False, 0, 1, 1.0, 1.0)
     export, facts = collect(spec, outcome, None)
     assert export is None and facts.exit_code == 1 and "no profile_export" in facts.error
+
+
+def test_a_step_of_the_clock_is_seen() -> None:
+    """Wall clock and monotonic clock differ by what was set; what slewing explains is none."""
+    for wall_s, seconds, step_s in (
+        (60.0, 60.0, 0.0),
+        (60.0, 60.1, 0.0),
+        (60.0, 65.0, 5.0),
+        (60.0, 58.0, -2.0),
+    ):
+        outcome = LoadOutcome(0, None, "", False, 10**18, 10**18 + round(seconds * 1e9), wall_s, 1.0)
+        assert outcome.clock_step_s == pytest.approx(step_s)

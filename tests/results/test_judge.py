@@ -160,6 +160,62 @@ def test_cache_hits_are_judged_by_the_scenario(tables: ModuleType) -> None:
         assert _codes(_evidence(tables, rows, cache=cache)) == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "code", "verdict"),
+    [
+        ({"first_token_ns": None}, "empty_stream", Verdict.INVALID),
+        ({"last_token_ns": None}, "empty_stream", Verdict.INVALID),
+        ({"output_tokens": 0}, "zero_output_tokens", Verdict.INVALID),
+        ({"output_tokens": -11}, "token_count_mismatch", Verdict.INVALID),
+        ({"cached_tokens": 500}, "token_count_mismatch", Verdict.INVALID),
+        ({"first_token_ns": 0}, "clock_stepped", Verdict.INFRA_ERROR),
+        ({"last_token_ns": 1}, "clock_stepped", Verdict.INFRA_ERROR),
+        ({"end_ns": 1}, "clock_stepped", Verdict.INFRA_ERROR),
+    ],
+)
+def test_a_request_that_cannot_have_been(
+    tables: ModuleType, change: dict[str, int | None], code: str, verdict: Verdict
+) -> None:
+    """One completed request without a token, with impossible counts, or that ended before it began."""
+    rows = tables.closed_loop(4, 40)
+    rows[7] |= change
+    found, notes = judge(_evidence(tables, rows))
+    assert (found, notes[0].code) == (verdict, code)
+    assert "1 of 40" in notes[0].detail
+
+
+def test_chunks_that_run_backwards(tables: ModuleType) -> None:
+    """A gap below zero is a clock that was set; a tenth of a millisecond is not."""
+    for back_ns, expected in ((50_000, []), (5_000_000, ["clock_stepped"])):
+        rows = tables.closed_loop(4, 40)
+        times = rows[3]["chunk_ns"]
+        rows[3]["chunk_ns"] = [*times[:4], times[3] - back_ns, *times[5:]]
+        assert _codes(_evidence(tables, rows)) == expected
+
+
+def test_two_lengths_in_one_load(tables: ModuleType) -> None:
+    """Where the exact length was ordered, a third of short answers is wrong though the median is right."""
+    for short, expected in ((4, []), (14, ["osl_mismatch"])):
+        rows = tables.closed_loop(4, 40)
+        for row in rows[:short]:
+            row["output_tokens"] = 8
+        assert _codes(_evidence(tables, rows, osl=11, ignore_eos=True)) == expected
+        assert _codes(_evidence(tables, rows, osl=11, ignore_eos=False)) == []
+
+
+def test_silence_about_the_cache_is_no_proof(tables: ModuleType) -> None:
+    """Without cached tokens in the usage nobody knows about hits: fine only where they do not matter."""
+    rows = tables.closed_loop(4, 40)
+    for row in rows:
+        row["cached_tokens"] = None
+    for cache, expected in (
+        ("allow", []),
+        ("forbid", ["cache_state_wrong"]),
+        ("expect", ["cache_state_wrong"]),
+    ):
+        assert _codes(_evidence(tables, rows, cache=cache)) == expected
+
+
 def test_a_load_that_was_never_there(tables: ModuleType) -> None:
     """Eight asked and four in flight is not a measurement of eight."""
     rows = tables.closed_loop(4, 40)

@@ -98,3 +98,15 @@ def test_columns_of_one_name_are_all_there(filled: Settings) -> None:
     result = query(filled, "select 1 a, 2 a, 3 a_2")
     assert result.rows == [{"a": 1, "a_2": 2, "a_2_2": 3}]
     assert result.columns == ["a", "a_2", "a_2_2"]
+
+
+def test_an_answer_that_is_too_long_is_refused(
+    bundles: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result without end costs a line, not the machine's memory; one that fits comes whole."""
+    bundles.make_run(settings.store, bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1)])]))
+    ingest(settings)
+    monkeypatch.setattr("isoline.results.query.MAX_CELLS", 50_000)
+    assert len(query(settings, "select * from range(25000)").rows) == 25_000
+    with pytest.raises(InputError, match="more than 25000 rows of 2 columns; add a LIMIT"):
+        query(settings, "select range, range from range(1000000000)")

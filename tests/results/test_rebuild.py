@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_rebuild_in_place_and_beside(store: Path, settings: Settings, tmp_path: 
         rebuild(full)
     assert rebuild(full, tmp_path / "new.duckdb", dry_run=True).ingested > 0
     assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_a_store_that_is_not_there_empties_no_warehouse(
+    store: Path, settings: Settings, tmp_path: Path
+) -> None:
+    """A misspelt store is told; the warehouse stays as it was."""
+    ingest(settings)
+    before = content(settings.warehouse)
+    with pytest.raises(InputError, match="no store there; nothing was changed"):
+        rebuild(replace(settings, store=tmp_path / "typo"))
+    assert content(settings.warehouse) == before
 
 
 def test_other_columns_make_every_run_anew(
@@ -207,6 +219,8 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         shutil.copytree(first, other)
         for path in [*other.rglob("point.json"), *other.rglob("launch.json"), *other.rglob("lock.json")]:
             bundles.edit(path.parent, path.name, lambda content, name=name: content.update(run_id=name))
+        manifest = other / "_run" / "MANIFEST.json"
+        manifest.write_text(manifest.read_text().replace(RUNS[0], name))
 
     def run(warehouse: Path, last: int = 0, delay_s: float = 0.0) -> subprocess.CompletedProcess[str]:
         what = [settings.project, store, warehouse, last, delay_s]

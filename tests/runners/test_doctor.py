@@ -45,6 +45,15 @@ def test_what_is_there_is_found(settings: Settings, tmp_path: Path) -> None:
     assert found["aiperf"].ok
 
 
+def test_a_named_aiperf_that_is_not_there_is_no_missing_setup(settings: Settings) -> None:
+    """`make setup` cannot mend a wrong AIPERF_BIN, so it is not the remedy."""
+    (check,) = [
+        item for item in checks(replace(settings, aiperf_bin="/nope/aiperf")) if item.name == "aiperf"
+    ]
+    assert (check.ok, "AIPERF_BIN names /nope/aiperf" in check.detail) == (False, True)
+    assert "setup" not in check.remedy
+
+
 def test_flipped_weights_are_found(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The doctor hashes the weights; a wrong file is not well."""
     _, entry = doctor._demo_weights()

@@ -348,19 +348,19 @@ def seal_attempt(
         point.concurrency,
         requests=asked,
         failed=failed,
-        seed=point.seed + attempt,
+        seed=int(point.point_digest[:12], 16) + point.seed + attempt,  # no two tables are alike
         speed=outcome.speed,
         start_ns=int(begin.timestamp()) * 10**9,
     )
     derived = derive(table, gpus=launch.gpus, concurrency=point.concurrency, slo=None)
     state = outcome.accuracy_state
-    evaluated = state not in ("not_run", "invalid")
+    answered = 0 if state == "invalid" else 20
     accuracy = [
         AccuracyResult(
             task="arithmetic",
             dataset_digest="ef" * 32,
-            n=20,
-            correct=2 if state == "failed" else 15,
+            n=answered,
+            correct=min(answered, 2 if state == "failed" else 15),
             unparsed=0,
             reference=0.7,
             interval_low=0.5,
@@ -381,7 +381,7 @@ def seal_attempt(
         verdict=worst(list(outcome.reasons)),
         reasons=[ReasonNote(code=code, detail=f"seen: {code}") for code in outcome.reasons],
         accuracy_state=state,
-        accuracy=accuracy if evaluated else [],
+        accuracy=[] if state == "not_run" else accuracy,
         canary={"asked": 1, "correct": outcome.canary_correct, "concurrency": point.concurrency},
         phases=[
             PhaseRow(name=name, started_at=_iso(begin + timedelta(seconds=index)), duration_s=1.0)

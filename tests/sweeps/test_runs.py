@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,18 @@ from typing import Any
 import pytest
 
 from isoline.errors import IncompleteError, InputError
-from isoline.results.bundle import MANIFEST, attempts, bundle_digest, read_manifest, sealed_bundles, verify
+from isoline.results.bundle import (
+    MANIFEST,
+    attempts,
+    bundle_digest,
+    read_manifest,
+    run_folders,
+    sealed_bundles,
+    verify,
+)
 from isoline.results.checks import check_launch, plan_digest
 from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord
+from isoline.results.records import LaunchRecord, Reused
 from isoline.sweeps import runs
 
 OLD = "20261201T020000Z-demo-aaaaaa"
@@ -106,6 +116,19 @@ def test_a_new_run_that_cannot_be_sealed_leaves_nothing(
     assert list(runs.runs_newest_first(store)) == []
 
 
+def test_a_crash_while_a_run_is_opened_shows_no_run(bundles: Any, store: Path) -> None:
+    """What a killed opening left is in no run folder, and is removed once it is old."""
+    left = store / runs.OPENING / "20260101T000000Z-demo-abcdef"
+    (left / ".work" / "_run.12345678").mkdir(parents=True)
+    young = store / runs.OPENING / "20260101T000000Z-demo-123456"
+    young.mkdir()
+    os.utime(left, (0, 0))
+    assert list(run_folders(store)) == []
+    run = runs.new_run(store, bundles.make_plan(), {})
+    assert list(run_folders(store)) == [run.folder]
+    assert list((store / runs.OPENING).iterdir()) == [young]
+
+
 def test_what_a_run_has(bundles: Any, store: Path) -> None:
     """Records and verdicts are those of the sealed attempts, in order; a finished run has nothing due."""
     plan = bundles.make_plan()
@@ -150,6 +173,40 @@ def test_measured_elsewhere(bundles: Any, store: Path) -> None:
     assert [name for name, _ in runs.measured_elsewhere(store, plan, 11, now=NOON)] == [NEW]
     other = bundles.make_plan([(bundles.LaunchDef(args=()), [bundles.PointDef(1)])])
     assert runs.measured_elsewhere(store, other, None) == []
+
+
+def test_what_is_shown_nowhere_is_measured_again(bundles: Any, store: Path) -> None:
+    """A try-out does not answer for a published sweep, nor does what people have withdrawn."""
+    plan = bundles.make_plan()
+    bundles.make_run(store, bundles.make_plan(publish=False), OLD)
+    assert runs.find_run(store, plan, None) is None
+    assert runs.measured_elsewhere(store, plan, None) == []
+    assert [name for name, _ in runs.measured_elsewhere(store, bundles.make_plan(publish=False), None)] == [
+        OLD
+    ]
+    bundles.make_run(store, plan, NEW)
+    first = plan.launches[0].points[0].point_id
+    assert runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, None)}) == []
+    ((_, found),) = runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, first)})
+    assert first not in found
+    assert len(found) == 3
+
+
+def test_a_run_whose_reused_points_are_gone_is_not_continued(bundles: Any, store: Path) -> None:
+    """A run that took its points from another one says nothing once that one left the store."""
+    whole = bundles.make_plan()
+    source = bundles.make_run(store, whole, OLD)
+    reused = [
+        Reused(point_id=point.point_id, run_id=OLD, attempt=1, accuracy=[])
+        for point in whole.launches[0].points
+    ]
+    plan = whole.model_copy(update={"launches": [], "reused": reused})
+    bundles.seal_plan(store, plan, NEW)
+    found = runs.find_run(store, plan, None)
+    assert found is not None
+    assert found.run_id == NEW
+    shutil.rmtree(source / reused[0].point_id)
+    assert runs.find_run(store, plan, None) is None
 
 
 def digests(run: Path) -> dict[str, str]:

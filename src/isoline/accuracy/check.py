@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isoline.accuracy.questions import Batch
 from isoline.analysis.intervals import wilson
+from isoline.results import official
 from isoline.results.records import AccuracyResult
 
 ROUNDING = 1e-9
@@ -54,10 +55,6 @@ def judge_batch(
     )
 
 
-WORST_FIRST = ("failed", "invalid", "inconclusive", "provisional", "passed")
-
-
 def worst_state(results: list[AccuracyResult]) -> str:
     """The accuracy state of a point: the worst of its checks, ``not_run`` without one."""
-    states = {result.state for result in results}
-    return next((state for state in WORST_FIRST if state in states), "not_run")
+    return official.worst_state(result.state for result in results)

@@ -96,7 +96,14 @@ def load_entry(entry: Entry) -> Any:
     command.hidden = entry.hidden
     if not command.help:
         command.help = entry.help
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.help = _unwrapped(each.help or "")
     return command
+
+
+def _unwrapped(text: str) -> str:
+    """Each paragraph on one line: the terminal decides where it breaks, not the source file."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class LazyGroup(TyperGroup):
@@ -160,7 +167,7 @@ def usage_line(error: typer.TyperException) -> str:
     """A usage error on one line: where, what, and the nearest known name."""
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "isoline"
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     option = getattr(error, "option_name", None)
     command = context.command if context is not None else None
     if option and message.startswith("No such option"):

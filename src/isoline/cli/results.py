@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoline.cli.output import Format, FormatOption, emit
-from isoline.errors import IncompleteError
+from isoline.errors import IncompleteError, InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would ha
 
 
 def _settings(store: Path | None, warehouse: Path | None) -> Settings:
+    if store is not None and not store.is_dir():
+        raise InputError("no such folder", where=str(store), remedy="--store names where sealed bundles are")
     return load_settings(store=store, warehouse=warehouse)
 
 
@@ -35,7 +37,7 @@ def ingest(
         list[Path] | None,
         typer.Argument(help="Folders inside the store: a run, a bundle, a day. Default: all of it."),
     ] = None,
-    wait: Annotated[float, typer.Option(help="How long to wait for another writer, seconds.")] = 0.0,
+    wait: Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")] = 0.0,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
     warehouse: WarehouseOption = None,
@@ -104,7 +106,8 @@ def verify(
     settings = _settings(store, warehouse)
     problems = run(settings)
     if format == "table" and not problems:
-        typer.echo(f"no problems in {settings.store}")
+        found = "no problems in" if settings.store.is_dir() else "nothing was measured yet: no folder"
+        typer.echo(f"{found} {settings.store}")
         return
     emit(
         [{"path": problem.path, "problem": problem.problem} for problem in problems],

@@ -197,6 +197,38 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
     return rows
 
 
+def _explained(item: Run) -> list[str]:
+    """What each reason code of the last attempts means here and what to do, one line a code."""
+    from isoline.results.reasons import REASONS
+    from isoline.sweeps.due import is_due
+    from isoline.sweeps.runs import records
+
+    lines: dict[str, str] = {}
+    is_closed = False
+    for attempts in records(item).values():
+        for note in attempts[-1].reasons if attempts else ():
+            reason = REASONS.get(note.code)
+            if reason is not None and note.code not in lines:
+                detail = f" ({note.detail})" if note.detail else ""
+                lines[note.code] = f"{note.code}: {reason.meaning}{detail}; {reason.remedy}"
+        bad = bool(attempts) and attempts[-1].verdict.value != "valid"
+        is_closed |= bad and not is_due([record.verdict for record in attempts])
+    if is_closed and item.plan.sweep != "reproduce":
+        again = f"isoline sweep run {item.plan.sweep} --new"
+        lines[""] = f"what is not due is not measured again in this run; `{again}` measures everything anew"
+    return list(lines.values())
+
+
+def _how_to_get_one(project: Path, sweep: str | None) -> str:
+    """What to do where there is no run: a name that no sweep has will never have one."""
+    from isoline.catalog.documents import nearest
+
+    known = sorted(path.stem for path in (project / "sweeps").glob("*.yaml"))
+    if sweep is None or sweep in known:
+        return f"`isoline sweep run {sweep or 'demo'}` makes one"
+    return f"no sweep has that name; {nearest(sweep, known)}"
+
+
 @app.command()
 def status(
     sweep: Annotated[
@@ -218,13 +250,16 @@ def status(
     item = named_run(settings.store, run) if run else next(runs_newest_first(settings.store, sweep), None)
     if item is None:
         what = f"no run of sweep {sweep!r}" if sweep else "no run"
-        raise InputError(what, where=str(settings.store), remedy="`isoline sweep run demo` makes one")
+        raise InputError(what, where=str(settings.store), remedy=_how_to_get_one(settings.project, sweep))
     if overhead:
         found = overhead_of([record for attempts in records(item).values() for record in attempts])
         emit([{"run_id": item.run_id, "overhead_median_s": found.median_s, "pairs": found.pairs}], format)
         return
     columns = ["point_id", "attempts", "verdict", "reasons", "accuracy", "due"]
     emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
+    if format == "table":
+        for line in _explained(item):
+            typer.echo(line)
     events = read_journal(item.work / JOURNAL)
     if format == "table" and events:
         last = events[-1]

@@ -27,10 +27,15 @@ FAMILIES: dict[str, str] = {
     "tpot": "Time per output token",
     "itl": "Inter-token latency",
     "e2el": "End-to-end latency",
+    "ttfot": "Time to first token after reasoning",
+    "icl": "Inter-chunk latency",
     "cache_hit_share": "Cache hit share",
     "failed_share": "Failed share",
     "input_tokens": "Input tokens per request",
     "output_tokens": "Output tokens per request",
+    "reasoning_tokens": "Reasoning tokens per request",
+    "in_flight": "Requests in flight",
+    "window_s": "Length of the window",
 }
 """Names for people, by metric family, in the order of the lists. Families that are not here follow."""
 

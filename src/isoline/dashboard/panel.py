@@ -202,7 +202,8 @@ def _metrics(rows: Sequence[Mapping[str, Any]], window: str | None) -> list[Any]
         else:
             title = family_title(metric.family) if metric else name
             statistic = f" {metric.statistic}" if metric and metric.statistic else ""
-            single.append((f"{title}{statistic}", f"{number(row['value'])} {row['unit']}"))
+            unit = "" if row["unit"] == "share" else f" {row['unit']}"  # the title says share
+            single.append((f"{title}{statistic}", f"{number(row['value'])}{unit}"))
     body = []
     for family, cells in families.items():
         unit = next(iter(cells.values()))["unit"]

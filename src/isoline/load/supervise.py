@@ -31,6 +31,9 @@ SAMPLE_S = 0.5
 INTERRUPT_GRACE_S = 8.0
 """SIGINT lets AIPerf write partial results (0.7 s when idle); SIGTERM would lose all."""
 KILL_WAIT_S = 5.0
+CLOCK_SLACK_S = 0.1
+CLOCK_SLEW = 0.001
+"""The kernel slews a clock by at most 500 parts in a million; twice that is allowed."""
 REMEDY = "run `make setup`, or set AIPERF_BIN"
 
 
@@ -71,6 +74,15 @@ class LoadOutcome:
     cpu_s: float
     busy_share: dict[str, float] = field(default_factory=dict)
     longest_poll_gap_s: float = 0.0
+
+    @property
+    def clock_step_s(self) -> float:
+        """By how much the wall clock was set during the load, seconds; 0 for what slewing explains.
+
+        Requests are stamped by the wall clock: a step would be latency, or negative latency.
+        """
+        step = (self.ended_ns - self.started_ns) / 1e9 - self.wall_s
+        return step if abs(step) > CLOCK_SLACK_S + CLOCK_SLEW * self.wall_s else 0.0
 
 
 def aiperf_version(aiperf_bin: str | Path) -> str:

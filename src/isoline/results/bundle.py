@@ -99,8 +99,8 @@ class BundleWriter:
         for path in sorted(self.path.rglob("*")):
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise IncompleteError("a bundle holds only plain files", where=str(path))
+            _fsync(path)  # a folder too: its entries are not durable with the files alone
             if path.is_file():
-                _fsync(path)
                 files.append(
                     ManifestFile(
                         path=path.relative_to(self.path).as_posix(),
@@ -138,6 +138,8 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise IncompleteError("not sealed: no MANIFEST.json", where=str(folder)) from None
+    except OSError as error:
+        raise IncompleteError(f"unreadable manifest: {error.strerror}", where=str(path)) from None
     except (ValidationError, UnicodeDecodeError) as error:
         raise IncompleteError(f"unreadable manifest: {str(error).splitlines()[0]}", where=str(path)) from None
 
@@ -160,9 +162,13 @@ def verify(folder: Path) -> list[str]:
             problems.append(f"{file.path}: missing")
         elif (found := file_sha256(path)) != file.sha256:
             problems.append(f"{file.path}: sha256 {found}, manifest says {file.sha256}")
+    if folder.is_symlink() or folder.parent.is_symlink():
+        problems.append("the bundle is a link: its content lies elsewhere")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != MANIFEST and name not in named:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            problems.append(f"{name}: not a plain file")
+        elif path.is_file() and name != MANIFEST and name not in named:
             problems.append(f"{name}: not in the manifest")
     return problems
 
@@ -177,10 +183,10 @@ def sealed_bundles(run: Path) -> Iterator[Path]:
     """Every sealed bundle of a run: ``_run`` first, then launches, then attempts."""
     if is_sealed(run / "_run"):
         yield run / "_run"
-    yield from sorted(path.parent for path in run.glob(f"_launch/*/{MANIFEST}"))
+    yield from sorted(path.parent for path in run.glob(f"_launch/*/{MANIFEST}") if path.is_file())
     for path in sorted(run.glob(f"*/*/{MANIFEST}")):
         folder = path.parent
-        if folder.parent.name not in ("_launch", WORK) and folder.name.isdigit():
+        if folder.parent.name not in ("_launch", WORK) and folder.name.isdigit() and path.is_file():
             yield folder
 
 

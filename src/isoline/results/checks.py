@@ -14,8 +14,11 @@ from typing import Any
 
 from isoline.results import identity
 from isoline.results.metrics import METRICS
+from isoline.results.official import NOT_RUN, WORST_FIRST, worst_state
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import (
+    METRICS_VERSION,
+    AccuracyResult,
     LaunchRecord,
     LockRecord,
     Plan,
@@ -25,15 +28,20 @@ from isoline.results.records import (
     ReasonNote,
 )
 
-ACCURACY_STATES: tuple[str, ...] = (
-    "passed",
-    "provisional",
-    "failed",
-    "inconclusive",
-    "invalid",
-    "not_run",
-)
+ACCURACY_STATES: tuple[str, ...] = (*reversed(WORST_FIRST), NOT_RUN)
 """The accuracy states of a point (DESIGN 5.4)."""
+
+IN_LAUNCH: tuple[str, ...] = (
+    "model",
+    "model_revision",
+    "sku",
+    "engine",
+    "weight_precision",
+    "kv_precision",
+    "speculative",
+    "kv_offload",
+)
+"""The fields of a curve that the identity of its launch decides."""
 
 
 def plan_digest(plan: Plan | Mapping[str, Any]) -> str:
@@ -69,6 +77,7 @@ def check_plan(plan: Plan) -> list[str]:
             problems.append(
                 f"{launch.recipe_id}: launch_digest {launch.launch_digest[:12]}, identity gives {found[:12]}"
             )
+        problems += _check_start(launch)
         for point in launch.points:
             problems += _check_planned(launch, point)
     for value in _repeated(launch.launch_digest for launch in plan.launches):
@@ -76,6 +85,36 @@ def check_plan(plan: Plan) -> list[str]:
     for value in _repeated(point.point_id for launch in plan.launches for point in launch.points):
         problems.append(f"point {value} is planned twice")
     return problems
+
+
+def _check_start(launch: PlanLaunch) -> list[str]:
+    """What is shown of a start is what its digest covers: arguments, environment, accelerators."""
+    known = launch.identity
+    problems = _differ(
+        (f"{launch.recipe_id}: {name}", value, known[name])
+        for name, value in (("argv", launch.argv), ("env", launch.env))
+        if name in known
+    )
+    roles = known.get("topology", {})
+    if all("tp" in role for role in roles.values()):
+        gpus = sum(role.get("workers", 1) * role["tp"] * role.get("pp", 1) for role in roles.values())
+        problems += _differ([(f"{launch.recipe_id}: gpus", launch.gpus, gpus)] if roles else [])
+    return problems
+
+
+def _check_curve(launch: PlanLaunch, point: PlanPoint) -> list[str]:
+    """What a point is drawn as is what its digests cover: no curve joins what differs."""
+    known, scenario = point.identity, point.identity.get("scenario", {})
+    wanted = {name: launch.identity[name] for name in IN_LAUNCH if name in launch.identity}
+    wanted |= {"scenario": scenario.get("name"), "scenario_version": scenario.get("version")}
+    wanted |= {"dataset_digest": known.get("dataset_digest")}
+    wanted |= {"client_class": known.get("load_generator", {}).get("profile")}
+    pairs = [(f"{name} of its curve", point.curve[name], value) for name, value in wanted.items()]
+    pairs += [
+        ("scenario", point.scenario, scenario.get("name")),
+        ("concurrency", point.concurrency, known.get("concurrency")),
+    ]
+    return [f"{point.point_id}: {line}" for line in _differ(pairs)]
 
 
 def _check_planned(launch: PlanLaunch, point: PlanPoint) -> list[str]:
@@ -103,7 +142,7 @@ def _check_planned(launch: PlanLaunch, point: PlanPoint) -> list[str]:
         problems.append(f"{name}: curve_key {point.curve_key}, its fields give {key}")
     elif identity.series_key(key, launch.topology, point.concurrency) != point.series_key:
         problems.append(f"{name}: series_key {point.series_key} is not of its curve")
-    return problems
+    return problems if missing else problems + _check_curve(launch, point)
 
 
 def check_reasons(verdict: Verdict, reasons: list[ReasonNote]) -> list[str]:
@@ -130,8 +169,10 @@ def _check_times(record: LaunchRecord | PointRecord) -> list[str]:
     for text in (record.started_at, record.ended_at, *(phase.started_at for phase in record.phases)):
         try:
             utc(text)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # the second: a year that UTC does not have
             return [f"not a UTC time: {error}"]
+    if negative := [phase.name for phase in record.phases if phase.duration_s < 0]:
+        return [f"phase {negative[0]} took less than no time"]
     # An end before the start is no contradiction: it is what a clock that was set back looks like.
     return []
 
@@ -168,17 +209,56 @@ def check_point(
     if not record.launch_id.startswith(f"{launch.launch_digest[:10]}-"):
         problems.append(f"launch_id {record.launch_id!r} is not of launch {launch.launch_digest[:10]}")
     problems += check_reasons(record.verdict, record.reasons) + _check_times(record)
-    if record.accuracy_state not in ACCURACY_STATES:
-        problems.append(f"unknown accuracy state {record.accuracy_state!r}")
-    for result in record.accuracy:
-        if result.state not in ACCURACY_STATES:
-            problems.append(f"unknown accuracy state {result.state!r} of {result.task}")
-        elif result.state == "failed" and record.accuracy_state in ("passed", "provisional", "not_run"):
-            problems.append(f"{result.task} failed, but the accuracy state is {record.accuracy_state!r}")
-    if record.verdict is Verdict.VALID and (record.counts.completed < 1 or record.counts.failed > 0):
-        counts = f"{record.counts.completed} completed, {record.counts.failed} failed"
-        problems.append(f"valid with {counts} requests")
+    problems += _check_accuracy(record, launch)
+    if record.verdict in (Verdict.VALID, Verdict.PARTIAL):
+        problems += _check_answers(record, point)
+    counts = record.counts
+    if record.verdict is Verdict.VALID and (counts.failed or not 0 < counts.completed == counts.asked):
+        said = f"{counts.asked} asked, {counts.completed} completed, {counts.failed} failed"
+        problems.append(f"valid with {said} requests")
     return problems + _check_metrics(record)
+
+
+def _check_accuracy(record: PointRecord, launch: PlanLaunch) -> list[str]:
+    """The state of a point follows from its checks, and that of a check from its answers."""
+    problems = []
+    references = launch.recipe.get("accuracy") or {}
+    for result in record.accuracy:
+        if result.state not in WORST_FIRST:
+            problems.append(f"unknown accuracy state {result.state!r} of {result.task}")
+        elif not 0 <= result.correct <= result.n or (result.n == 0 and result.state != "invalid"):
+            problems.append(f"{result.task}: {result.state} with {result.correct} of {result.n} correct")
+        elif result.state == "passed":
+            problems += _check_passed(result, references.get(result.task))
+    wanted = worst_state(result.state for result in record.accuracy)
+    return problems + _differ([("accuracy_state", record.accuracy_state, wanted)])
+
+
+def _check_passed(result: AccuracyResult, reference: Mapping[str, Any] | None) -> list[str]:
+    """Fails closed: nothing passes without a reference, and nothing below it."""
+    if result.reference is None or result.correct == 0:
+        return [f"{result.task}: passed with {result.correct} of {result.n}, reference {result.reference}"]
+    if reference is None:
+        return []
+    limit = reference["correct_share"] - reference["tolerance"]
+    if result.reference != reference["correct_share"] or result.correct / result.n < limit - 1e-9:
+        return [
+            f"{result.task}: passed with {result.correct} of {result.n}, the recipe asks for {limit:g} of all"
+        ]
+    return []
+
+
+def _check_answers(record: PointRecord, point: PlanPoint) -> list[str]:
+    """Speed counts only where the answers were looked at: the canary, and the checks that were planned."""
+    problems = []
+    canary = record.canary or {}
+    asked, correct = canary.get("asked"), canary.get("correct")
+    if not asked or asked != correct:
+        problems.append(f"{record.verdict.value} with a canary of {correct} correct of {asked}")
+    left_out = set(point.accuracy) - {result.task for result in record.accuracy}
+    if left_out:
+        problems.append(f"{record.verdict.value} without the planned check {min(left_out)}")
+    return problems
 
 
 def _check_metrics(record: PointRecord) -> list[str]:
@@ -189,14 +269,19 @@ def _check_metrics(record: PointRecord) -> list[str]:
             problems.append(f"{row.name} in {row.unit!r}, the registry says {known.unit!r}")
         if row.value is not None and not math.isfinite(row.value):
             problems.append(f"{row.name} is {row.value}; what is absent is null")
+        if row.metrics_version > METRICS_VERSION:
+            problems.append(f"{row.name} of metrics_version {row.metrics_version}: a newer Isoline made it")
     for name, window in _repeated((row.name, row.window) for row in record.metrics):
         problems.append(f"{name} of window {window} is there twice")
     return problems
 
 
-def check_lock(lock: LockRecord, record: PointRecord) -> list[str]:
-    """lock.json against the point.json beside it."""
-    return _differ(
+def check_lock(lock: LockRecord, record: PointRecord, *, launch: PlanLaunch, point: PlanPoint) -> list[str]:
+    """lock.json against the point.json beside it, and against the plan that both are of.
+
+    :raises ValueError: when its launch or point is not of the plan's form.
+    """
+    problems = _differ(
         (
             ("run_id of lock.json", lock.run_id, record.run_id),
             ("point_id of lock.json", lock.point.get("point_id"), record.point_id),
@@ -204,3 +289,16 @@ def check_lock(lock: LockRecord, record: PointRecord) -> list[str]:
             ("launch_digest of lock.json", lock.launch.get("launch_digest"), record.launch_digest),
         )
     )
+    if problems:
+        return problems
+    # Through the models: a field that a later version adds has its default on both sides.
+    pairs = (
+        ("launch", PlanLaunch.model_validate({**lock.launch, "points": []}), launch),
+        ("point", PlanPoint.model_validate(lock.point), point),
+    )
+    return [
+        f"{kind} of lock.json has another {name} than the plan"
+        for kind, found, planned in pairs
+        for name in type(planned).model_fields
+        if name != "points" and getattr(found, name) != getattr(planned, name)
+    ]

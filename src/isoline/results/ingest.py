@@ -126,10 +126,14 @@ def _one_run(
     files = read_run(store, run, known)
     try:
         tables = run_tables(files, overrides)
-    except (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException) as error:
-        # Each file is right by itself, but not together. The other runs land all the same.
-        files = _all_refused(store, run, f"no rows can be made of it: {type(error).__name__}: {error}")
-        tables = run_tables(files, overrides)
+    except _NO_ROWS:
+        files = _without_culprits(files, overrides)
+        try:
+            tables = run_tables(files, overrides)
+        except _NO_ROWS as error:
+            # Each file is right by itself, but not together. The other runs land all the same.
+            files = _all_refused(store, run, _why(error))
+            tables = run_tables(files, overrides)
     if not _same_rows(con, files, known):
         report.runs.append(files.run_id)
     replace_run(con, files.run_id, tables)
@@ -151,9 +155,38 @@ def _same_rows(con: Connection, files: RunFiles, known: dict[str, str]) -> bool:
     return _landed(files) == known and set(had) == {(bad.path, bad.reason) for bad in files.bad}
 
 
-def _all_refused(store: Path, run: Path, reason: str) -> RunFiles:
+_NO_ROWS = (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException)
+
+
+def _why(error: BaseException) -> str:
+    return " ".join(f"no rows can be made of it: {type(error).__name__}: {error}".split())[:500]
+
+
+def _without_culprits(files: RunFiles, overrides: Sequence[Override]) -> RunFiles:
+    """The files of a run without the launches and attempts of which, even alone, no rows can be made."""
+    left = RunFiles(files.run_id, files.plan, bad=list(files.bad))
+
+    def is_good(kind: str, path: str, digest: str, alone: RunFiles) -> bool:
+        try:
+            run_tables(alone, overrides)
+        except _NO_ROWS as error:
+            left.bad.append(Quarantined(path, files.run_id, digest, kind, _why(error)))
+            return False
+        return True
+
+    for launch in files.launches:
+        alone = RunFiles(files.run_id, files.plan, launches=[launch])
+        if is_good("launch", launch.path, launch.digest, alone):
+            left.launches.append(launch)
+    for point in files.points:
+        alone = RunFiles(files.run_id, files.plan, points=[point])
+        if is_good("point", point.path, point.digest, alone):
+            left.points.append(point)
+    return left
+
+
+def _all_refused(store: Path, run: Path, line: str) -> RunFiles:
     files = RunFiles(run_name(store, run))
-    line = " ".join(reason.split())[:500]
     for path, digest in run_bundles(store, run).items():
         kind = "run" if path.endswith("/_run") else "launch" if "/_launch/" in path else "point"
         files.bad.append(Quarantined(path, files.run_id, digest, kind, line))

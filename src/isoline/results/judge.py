@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from isoline.results import windows
 from isoline.results.measured import Bools, Requests, lanes, measured
+from isoline.results.plausible import cache_state, implausible
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import ReasonNote
 from isoline.results.windows import Floats
@@ -24,8 +25,8 @@ HARD_MAX_FAILED_SHARE = 0.05
 TOKEN_TOLERANCE = 0.02
 CUT_OFF_TOKENS = 1
 """Tokens by which a response's text may re-tokenise differently at its cut-off end."""
-CACHE_TOLERANCE = 0.02
-"""Share of cached input tokens that a scenario which forbids hits lets pass."""
+MAX_OTHER_LENGTH_SHARE = 0.1
+"""Share of answers that may have another length than ordered, whatever the median says."""
 SEND_DELAY_SHARE = 0.02
 RATE_CAP_SHARE = 1 / 3
 MIN_LOADED_SHARE = 0.5
@@ -33,6 +34,7 @@ MIN_LOADED_SHARE = 0.5
 ROOT_CAUSES: tuple[frozenset[str], ...] = (
     frozenset({"interrupted"}),
     frozenset({"orchestrator_paused"}),
+    frozenset({"clock_stepped"}),
     frozenset({"disk_full"}),
     frozenset({"server_died", "server_killed", "server_restarted", "oom"}),
     frozenset({"stalled"}),
@@ -224,8 +226,9 @@ def _requests(evidence: Evidence, requests: Requests) -> list[ReasonNote]:
         notes.append(
             ReasonNote(code="too_few_requests", detail=f"{completed} completed, {rules.min_requests} needed")
         )
+    notes += implausible(requests)
     notes += _tokens(rules, table, requests)
-    notes += _cache(rules, requests)
+    notes += cache_state(rules.cache, requests)
     notes += _concurrency(rules, requests)
     notes += _client(evidence.client, table, requests)
     return notes
@@ -298,6 +301,9 @@ def _tokens(rules: Rules, table: pa.Table, requests: Requests) -> list[ReasonNot
             _asked_tokens(table, "requested_output_tokens", rules.osl, ok),
             "osl_mismatch",
         )
+        notes += _two_lengths(
+            requests.output_tokens[ok], _asked_tokens(table, "requested_output_tokens", rules.osl, ok)
+        )
     text = _column(table, "text_tokens")
     sampled = ok & ~np.isnan(text) & ~np.isnan(requests.output_tokens)
     if sampled.any() and not rules.random_tokens:
@@ -314,19 +320,14 @@ def _tokens(rules: Rules, table: pa.Table, requests: Requests) -> list[ReasonNot
     return notes
 
 
-def _cache(rules: Rules, requests: Requests) -> list[ReasonNote]:
-    known = requests.ok & ~np.isnan(requests.cached_tokens) & ~np.isnan(requests.input_tokens)
-    total = float(requests.input_tokens[known].sum())
-    if rules.cache == "allow" or total <= 0:
+def _two_lengths(found: Floats, asked: Floats) -> list[ReasonNote]:
+    """Where the exact length was ordered: a part of the answers of another length has no say in a median."""
+    known = ~np.isnan(found) & ~np.isnan(asked) & (asked > 0)
+    off = known & (np.abs(found - asked) > TOKEN_TOLERANCE * asked)
+    if not known.any() or off.sum() <= MAX_OTHER_LENGTH_SHARE * known.sum():
         return []
-    share = float(requests.cached_tokens[known].sum()) / total
-    if rules.cache == "forbid" and share > CACHE_TOLERANCE:
-        return [
-            ReasonNote(code="cache_state_wrong", detail=f"{share:.1%} of input tokens came from the cache")
-        ]
-    if rules.cache == "expect" and share == 0:
-        return [ReasonNote(code="cache_state_wrong", detail="no input token came from the cache")]
-    return []
+    detail = f"{int(off.sum())} of {int(known.sum())} answers are of another length than asked"
+    return [ReasonNote(code="osl_mismatch", detail=detail)]
 
 
 def _concurrency(rules: Rules, requests: Requests) -> list[ReasonNote]:

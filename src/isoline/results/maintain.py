@@ -30,12 +30,19 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
 
     :param target: where; None: in place of the warehouse of the settings.
     :param dry_run: make one that is thrown away.
-    :raises InputError: when ``target`` is another file that has content.
+    :raises InputError: when ``target`` is another file that has content, or there is no store: a
+        misspelt one would leave an empty warehouse.
     :raises InfraError: while another process writes there.
     """
     path = target.resolve() if target is not None else settings.warehouse
     if path != settings.warehouse and path.exists() and path.stat().st_size:
         raise InputError("this file is not empty", where=str(path), remedy="remove it or name another one")
+    if not settings.store.is_dir():
+        raise InputError(
+            "no store there; nothing was changed",
+            where=str(settings.store),
+            remedy="--store or ISOLINE_STORE names where sealed bundles are",
+        )
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
     if dry_run:
@@ -70,7 +77,7 @@ class Problem:
 
 
 def verify(settings: Settings) -> list[Problem]:
-    """Hash every sealed file of the store again, and check every identity.
+    """Hash every sealed file of the store again, derive its metrics, and check every identity.
 
     Also found: attempts and launches that lost their manifest, and bundles that the warehouse has
     but the store has no more, or has with other content.
@@ -92,14 +99,30 @@ def verify(settings: Settings) -> list[Problem]:
                 problems += [Problem(name, line) for line in lines]
             else:
                 hashed[name] = digest
+        files = read_run(store, run, hashed, derive_all=True)
+        problems += [Problem(bad.path, bad.reason) for bad in files.bad if bad.path in hashed]
         problems += [
-            Problem(bad.path, bad.reason) for bad in read_run(store, run, hashed).bad if bad.path in hashed
+            Problem(path, "an attempt before it is gone; all are kept") for path in _gaps(store, run)
         ]
         problems += [
             Problem(folder.relative_to(store).as_posix(), f"no {bundle.MANIFEST}: not sealed, or damaged")
             for folder in _unsealed(run)
         ]
     return problems + _against_warehouse(settings, found)
+
+
+def _gaps(store: Path, run: Path) -> list[str]:
+    """Attempts whose number does not follow on the one before: somebody took one away."""
+    numbers: dict[Path, set[int]] = {}
+    for path in run.glob("*/[0-9]*"):
+        if path.name.isdecimal() and path.parent.name not in (bundle.WORK, "_launch", "_run"):
+            numbers.setdefault(path.parent, set()).add(int(path.name))
+    return sorted(
+        (point / str(number)).relative_to(store).as_posix()
+        for point, found in numbers.items()
+        for number in found
+        if number > 1 and number - 1 not in found
+    )
 
 
 def _unsealed(run: Path) -> list[Path]:

@@ -13,6 +13,15 @@ on the other points of the topology."""
 
 NOT_RUN = "not_run"
 
+WORST_FIRST: tuple[str, ...] = ("failed", "invalid", "inconclusive", "provisional", "passed")
+"""The states of a check, the one that decides about its point first."""
+
+
+def worst_state(states: Iterable[str]) -> str:
+    """The accuracy state of a point: the worst of its checks, ``not_run`` without one."""
+    found = set(states)
+    return next((state for state in WORST_FIRST if state in found), NOT_RUN)
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -14,6 +14,9 @@ from isoline.settings import Settings
 
 READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 MAX_MEMORY = "2GB"
+MAX_CELLS = 5_000_000
+"""Values in a result. Above it an answer is no answer, and Python would take gigabytes to hold it."""
+BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,11 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
 
     :param timeout_s: limit in seconds; None: the setting ``query_timeout_s``.
     :raises InputError: for SQL that is wrong, is no reading, is more than one statement,
-        or takes longer than the limit.
+        takes longer than the limit, or gives more than :data:`MAX_CELLS` values.
     """
     limit = settings.query_timeout_s if timeout_s is None else timeout_s
+    if not 0 < limit <= threading.TIMEOUT_MAX:
+        raise InputError(f"not a number of seconds above 0: {limit:g}", where="query timeout")
     _check(sql)
     con = open_reader(settings.warehouse, locked_down=True, max_memory=MAX_MEMORY)
     timer = threading.Timer(limit, con.interrupt)
@@ -42,7 +47,15 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
     try:
         result = con.execute(sql)
         columns = _unique([str(column[0]) for column in result.description or ()])
-        return QueryResult(columns, [dict(zip(columns, row, strict=True)) for row in result.fetchall()])
+        most = MAX_CELLS // max(len(columns), 1)
+        rows: list[dict[str, Any]] = []
+        while batch := result.fetchmany(BATCH_ROWS):
+            rows += [dict(zip(columns, row, strict=True)) for row in batch]
+            if len(rows) > most:
+                raise InputError(
+                    f"more than {most} rows of {len(columns)} columns", where="query", remedy="add a LIMIT"
+                )
+        return QueryResult(columns, rows)
     except duckdb.InterruptException:
         raise InputError(
             f"the query took longer than {limit:g} s",

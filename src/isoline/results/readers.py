@@ -5,7 +5,6 @@ A bundle that fails any of it becomes a :class:`Quarantined` line; the others ar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,28 +13,35 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from isoline.errors import IncompleteError, IsolineError
 from isoline.results import bundle, checks
+from isoline.results.folder import Folder
 from isoline.results.identity import RUN_ID
 from isoline.results.records import (
     LaunchRecord,
     LockRecord,
-    Manifest,
     Plan,
     PlanLaunch,
     PlanPoint,
     PointRecord,
-    Record,
 )
+from isoline.results.rederive import compare
 from isoline.results.requests import REQUESTS_SCHEMA
 
-R = TypeVar("R", bound=Record)
 B = TypeVar("B")
 
 # What a file that somebody else wrote can make our readers raise. Anything else is a bug of ours.
-_BAD = (IsolineError, ValueError, TypeError, KeyError, OSError, RecursionError, pa.ArrowException)
+_BAD = (
+    IsolineError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    OSError,
+    RecursionError,
+    pa.ArrowException,
+)
 
 
 @dataclass(frozen=True)
@@ -89,47 +95,15 @@ class RunFiles:
     bad: list[Quarantined] = field(default_factory=list)
 
 
-class Folder:
-    """A sealed folder whose files are hashed as they are read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.manifest: Manifest = bundle.read_manifest(path)
-        self.digest = bundle.bundle_digest(self.manifest)
-        self._files = {file.path: file for file in self.manifest.files}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._files
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file.
-
-        :raises IncompleteError: when it is not in the manifest, or is not what the manifest says.
-        """
-        if name not in self._files:
-            raise IncompleteError(f"no {name} in the bundle")
-        data = (self.path / name).read_bytes()
-        found = hashlib.sha256(data).hexdigest()
-        if found != self._files[name].sha256:
-            raise IncompleteError(f"{name}: sha256 {found}, manifest says {self._files[name].sha256}")
-        return data
-
-    def record(self, name: str, kind: type[R]) -> R:
-        """A JSON file as a record."""
-        try:
-            return kind.model_validate_json(self.read(name))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise IncompleteError(f"{name}: {where or 'file'}: {first['msg']}") from None
-
-
 def manifest_digest(path: Path) -> str:
-    """The digest of a sealed folder; of the manifest's own bytes when it cannot be read."""
+    """The digest of a sealed folder; of the manifest's own bytes where it is of no use; "" without those."""
     try:
         return bundle.bundle_digest(bundle.read_manifest(path))
     except IncompleteError:
-        return bundle.file_sha256(path / bundle.MANIFEST)
+        try:
+            return bundle.file_sha256(path / bundle.MANIFEST)
+        except OSError:
+            return ""
 
 
 def run_name(store: Path, run: Path) -> str:
@@ -158,11 +132,12 @@ def _refuse(problems: list[str]) -> None:
         raise IncompleteError(f"{problems[0]}{more}")
 
 
-def read_run(store: Path, run: Path, known: Mapping[str, str]) -> RunFiles:
+def read_run(store: Path, run: Path, known: Mapping[str, str], *, derive_all: bool = False) -> RunFiles:
     """Read and check every sealed bundle of a run.
 
-    :param known: path and digest of the bundles whose every file was hashed by an earlier ingest.
-        Of these only the files that are read now are hashed again.
+    :param known: path and digest of the bundles whose every file was hashed, and whose metrics were
+        derived again, by an earlier ingest. Of these only the files that are read now are hashed.
+    :param derive_all: derive the metrics of the known ones again too.
     """
     files = RunFiles(run_name(store, run))
 
@@ -172,6 +147,8 @@ def read_run(store: Path, run: Path, known: Mapping[str, str]) -> RunFiles:
             folder = Folder(path)
             if folder.manifest.kind != kind:
                 raise IncompleteError(f"the manifest is of kind {folder.manifest.kind!r}")
+            if folder.manifest.id != (wanted := _manifest_id(path, kind)):
+                raise IncompleteError(f"the manifest is of {folder.manifest.id!r}, expected {wanted!r}")
             if known.get(name) != folder.digest:
                 _refuse(bundle.verify(path))
             return read(folder)
@@ -200,12 +177,18 @@ def read_run(store: Path, run: Path, known: Mapping[str, str]) -> RunFiles:
         return files
 
     planned = {point.point_id: (launch, point) for launch in plan.launches for point in launch.points}
+    tables: dict[str, str] = {}
+
+    def read_point(folder: Folder) -> PointBundle:
+        name = folder.path.relative_to(store).as_posix()
+        return _point(name, folder, run.name, planned, tables, derive_all or known.get(name) != folder.digest)
+
     for path in sealed:
         if path.parent.name == "_launch":
             found = guard(path, "launch", lambda folder: _launch(store, folder, run.name, plan))
             files.launches += [found] if found else []
         else:
-            point = guard(path, "point", lambda folder: _point(store, folder, run.name, planned))
+            point = guard(path, "point", read_point)
             files.points += [point] if point else []
     return files
 
@@ -227,23 +210,42 @@ def _launch(store: Path, folder: Folder, run_id: str, plan: Plan) -> LaunchBundl
     return LaunchBundle(folder.path.relative_to(store).as_posix(), folder.digest, record, telemetry)
 
 
+def _manifest_id(path: Path, kind: str) -> str:
+    """The id that a bundle at this place must have."""
+    if kind == "point":
+        return f"{path.parent.name}/{path.name}"
+    return path.parent.name if kind == "run" else path.name
+
+
 def _point(
-    store: Path, folder: Folder, run_id: str, planned: Mapping[str, tuple[PlanLaunch, PlanPoint]]
+    name: str,
+    folder: Folder,
+    run_id: str,
+    planned: Mapping[str, tuple[PlanLaunch, PlanPoint]],
+    tables: dict[str, str],
+    derive_again: bool,
 ) -> PointBundle:
-    name = folder.path.parent.name
-    if name not in planned:
+    """:param tables: digest of each request table that was read so far, and the bundle that has it."""
+    point_id = folder.path.parent.name
+    if point_id not in planned:
         raise IncompleteError("this point is not in the plan of its run")
-    launch, point = planned[name]
+    launch, point = planned[point_id]
     record = folder.record("point.json", PointRecord)
     _refuse(
         checks.check_point(
-            record, run_id=run_id, folder=name, attempt=folder.path.name, launch=launch, point=point
+            record, run_id=run_id, folder=point_id, attempt=folder.path.name, launch=launch, point=point
         )
     )
     lock = folder.record("lock.json", LockRecord)
-    _refuse(checks.check_lock(lock, record))
+    _refuse(checks.check_lock(lock, record, launch=launch, point=point))
     _check_requests(folder, record)
-    return PointBundle(folder.path.relative_to(store).as_posix(), folder.digest, record, lock)
+    if "requests.parquet" in folder:
+        if derive_again:
+            _refuse(compare(folder, record, lock))
+        if record.counts.completed:  # only where there are requests is a table like no other
+            twin = tables.setdefault(folder.sha256("requests.parquet"), name)
+            _refuse([f"it has the very requests of {twin}"] if twin != name else [])
+    return PointBundle(name, folder.digest, record, lock)
 
 
 def _check_requests(folder: Folder, record: PointRecord) -> None:

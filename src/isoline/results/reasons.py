@@ -110,6 +110,13 @@ REASONS: dict[str, Reason] = {
             "do not suspend the machine during a run",
         ),
         _r(
+            "clock_stepped",
+            _X,
+            "load",
+            "a clock was set during the load: times of requests are out of order or too long",
+            "let the time service slew, not step; it is tried again",
+        ),
+        _r(
             "launch_timeout",
             _I,
             "launch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +10,8 @@ import pyarrow.parquet as pq
 
 from isoline.errors import IncompleteError
 from isoline.results.derive import Derived, derive
-from isoline.results.readers import Folder
-from isoline.results.records import LockRecord, PointRecord
+from isoline.results.folder import Folder
+from isoline.results.records import METRICS_VERSION, LockRecord, MetricRow, PointRecord
 
 
 def rederive(folder: Path) -> Derived:
@@ -20,32 +21,57 @@ def rederive(folder: Path) -> Derived:
     :raises IncompleteError: when it is not sealed, was changed, or has no request table.
     """
     sealed = Folder(folder)
-    lock = sealed.record("lock.json", LockRecord)
+    return _derive(sealed, sealed.record("lock.json", LockRecord))
+
+
+def _derive(sealed: Folder, lock: LockRecord) -> Derived:
     table = pq.read_table(pa.BufferReader(sealed.read("requests.parquet")))
     try:
         gpus = int(lock.launch["gpus"])
         concurrency = int(lock.point["concurrency"])
         limits = lock.point["identity"]["scenario"].get("limits")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise IncompleteError(f"lock.json does not say how to derive: {error}", where=str(folder)) from None
+        raise IncompleteError(
+            f"lock.json does not say how to derive: {error}", where=str(sealed.path)
+        ) from None
     return derive(table, gpus=gpus, concurrency=concurrency, slo=limits or None)
 
 
 def differences(folder: Path) -> list[str]:
     """One line for each number of point.json that deriving again does not give; empty when all agree."""
-    record = Folder(folder).record("point.json", PointRecord)
-    derived = rederive(folder)
-    had = {(row.name, row.window): row for row in record.metrics}
-    now = {(row.name, row.window): row for row in derived.rows}
+    sealed = Folder(folder)
+    return compare(sealed, sealed.record("point.json", PointRecord), sealed.record("lock.json", LockRecord))
+
+
+def compare(sealed: Folder, record: PointRecord, lock: LockRecord) -> list[str]:
+    """The same for an attempt that is open already.
+
+    Metrics of another version are not compared: their definitions were others.
+    """
+    derived = _derive(sealed, lock)
     lines = []
-    for name, window in sorted(had.keys() | now.keys()):
-        old, new = had.get((name, window)), now.get((name, window))
-        if old is None or new is None:
-            lines.append(
-                f"{name} ({window}): {'only derived now' if old is None else 'not derived any more'}"
-            )
-        elif old.metrics_version == new.metrics_version and old != new:
-            lines.append(f"{name} ({window}): {old.value}, derived now {new.value}")
-    if derived.counts != record.counts:
-        lines.append(f"counts: {record.counts}, derived now {derived.counts}")
+    if all(row.metrics_version == METRICS_VERSION for row in record.metrics):
+        had = {(row.name, row.window): row for row in record.metrics}
+        now = {(row.name, row.window): row for row in derived.rows}
+        for name, window in sorted(had.keys() | now.keys()):
+            old, new = had.get((name, window)), now.get((name, window))
+            if old is None or new is None:
+                change = "only derived now" if old is None else "not derived any more"
+                lines.append(f"{name} ({window}): {change}")
+            elif not _alike(old, new):
+                lines.append(f"{name} ({window}): {old.value}, derived now {new.value}")
+        if derived.windows != record.windows:
+            lines.append(f"windows: {record.windows}, derived now {derived.windows}")
+    counts = derived.counts
+    # Requests that were asked for and never sent are in no table.
+    if record.counts != counts.model_copy(update={"asked": max(counts.asked, record.counts.asked)}):
+        lines.append(f"counts: {record.counts}, derived now {counts}")
     return lines
+
+
+def _alike(old: MetricRow, new: MetricRow) -> bool:
+    if old.value is None or new.value is None or math.isnan(old.value):
+        return old == new
+    # Another build of numpy may add in another order.
+    close = math.isclose(old.value, new.value, rel_tol=1e-9, abs_tol=1e-12)
+    return close and old.model_copy(update={"value": new.value}) == new

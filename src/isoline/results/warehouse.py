@@ -138,11 +138,19 @@ def write_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Be the one writer of a warehouse. The lock dies with its process, also by SIGKILL.
 
     :param wait_s: how long to wait for another writer, seconds.
-    :raises InfraError: when another process writes; says which, where and since when.
+    :raises InfraError: when another process writes; says which, where and since when. Also when
+        nothing can be written there.
     """
     lock = path.with_name(f"{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise InfraError(
+            f"the warehouse cannot be written there: {error.strerror}",
+            where=str(path),
+            remedy="--warehouse or ISOLINE_WAREHOUSE names another file",
+        ) from None
     try:
         deadline = time.monotonic() + wait_s
         while True:

@@ -123,6 +123,9 @@ def _ports(_: Settings) -> Check:
 
 def _aiperf(settings: Settings) -> Check:
     ready = envs.aiperf_is_ready(settings)
+    if settings.aiperf_bin and not ready:
+        detail = f"AIPERF_BIN names {settings.aiperf_bin}: no such program"
+        return Check("aiperf", False, detail, "correct AIPERF_BIN, or unset it", required=True)
     detail = settings.aiperf_bin or f"{envs.AIPERF_VERSION} in its own environment"
     return Check("aiperf", ready, detail if ready else "not made yet", "run `make setup`", required=True)
 

@@ -91,6 +91,27 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in FULL
 
 
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)
+
+
+@contextmanager
+def folder_is_usable(folder: Path, setting: str) -> Iterator[None]:
+    """Turn a folder that is read-only, somebody else's or no folder into one clear line.
+
+    :raises InfraError: for any of the errors in :data:`UNUSABLE`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        raise InfraError(
+            f"cannot be written: {error.strerror}",
+            where=str(error.filename or folder),
+            remedy=f"{setting} names another folder",
+        ) from error
+
+
 FULL_WORDS = ("No space left on device", "File too large", "Disk quota exceeded")
 LOG_END_BYTES = 200_000
 

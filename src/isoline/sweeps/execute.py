@@ -15,7 +15,7 @@ from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
 from isoline.runners import owners
 from isoline.runners.launcher import Launcher, StoppedError
-from isoline.sweeps.context import Context, disk_full, full_disk_is_clear
+from isoline.sweeps.context import Context, disk_full, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points
 from isoline.sweeps.journal import JOURNAL, Journal
 from isoline.sweeps.launch import LaunchFailedError, LaunchRun, is_infra, needs_new_server
@@ -61,13 +61,14 @@ class Outcome:
 def pool_lock(state: Path, pool: str) -> Iterator[None]:
     """The one process that may work on a pool. The system drops the lock when that process dies.
 
-    :raises InfraError: when another process has it.
+    :raises InfraError: when another process has it, or the state folder cannot be written.
     """
     folder = state / "pools"
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / f"{pool}.lock", timeout=0)
     try:
-        lock.acquire()
+        with folder_is_usable(folder, "ISOLINE_STATE"):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
     except Timeout:
         raise InfraError(
             f"pool {pool!r} is in use by another run", remedy="wait for it, or end it with Ctrl-C there"

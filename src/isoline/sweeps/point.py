@@ -215,6 +215,8 @@ class Attempt:
             self._add("load_timeout", f"not done after {self.scenario.deadlines.load_s:g} s")
         elif outcome.killed_from_outside:
             self._add("client_died", f"ended by signal {outcome.signal}")
+        if step := outcome.clock_step_s:
+            self._add("clock_stepped", f"the clock was set by {step:+.1f} s during the load")
         if full := full_disk_line(folder / "aiperf.log"):
             # No attempt: what it would say is about the disk, and each one uses up a try.
             raise disk_full(f"the load generator could not write: {full}", self.context.settings.store)

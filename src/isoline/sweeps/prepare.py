@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from isoline.catalog.facts import catalog_of
 from isoline.catalog.treecache import cached_trees
+from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble
@@ -71,7 +72,9 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     if run is not None:
         return Prepared(sources, run.plan, run)
     if document.reuse.from_other_runs:
-        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h)
+        decided = load_overrides(settings.project)
+        withdrawn = {(item.run_id, item.point_id) for item in decided if item.action == "withdraw"}
+        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h, withdrawn=withdrawn)
         launches, reused = reuse(plan.launches, elsewhere)
         plan = assemble(
             document,

@@ -75,7 +75,7 @@ def find_original(store: Path, point_id: str, run_id: str | None) -> Original:
         return Original(run.run_id, read_point(sealed[-1]), lock)
     where = f"run {run_id}" if run_id else str(store)
     raise InputError(
-        f"no attempt at point {point_id!r}", where=where, remedy="`isoline results query` lists points"
+        f"no attempt at point {point_id!r}", where=where, remedy="`isoline sweep status` shows point ids"
     )
 
 

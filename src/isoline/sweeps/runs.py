@@ -7,7 +7,8 @@ import json
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -32,7 +33,7 @@ from isoline.results.bundle import (
 )
 from isoline.results.identity import RUN_ID, new_run_id
 from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote
+from isoline.results.records import LaunchRecord, Plan, PlanLaunch, PointRecord, ReasonNote, Reused
 from isoline.sweeps.due import Elsewhere, OtherRun, is_due
 from isoline.sweeps.estimates import Past
 
@@ -81,13 +82,24 @@ def runs_newest_first(store: Path, sweep: str | None = None) -> Iterator[Run]:
 
 
 def find_run(store: Path, plan: Plan, max_age_h: float | None, now: datetime | None = None) -> Run | None:
-    """The newest run of the sweep whose plan is equal and which is young enough (DESIGN 5.8)."""
+    """The newest run of the sweep whose plan is equal and which is young enough (DESIGN 5.8).
+
+    None as well where points that it took over from other runs are no longer in the store: going on
+    with it would call a curve complete that nobody has.
+    """
     moment = now or datetime.now(UTC)
     for run in runs_newest_first(store, plan.sweep):
-        if run.plan.plan_digest == plan.plan_digest:
+        # A try-out is shown nowhere: its points do not answer for a sweep that is published.
+        if run.plan.plan_digest == plan.plan_digest and run.plan.publish == plan.publish:
+            if not all(is_sealed(_attempt_folder(store, item)) for item in run.plan.reused):
+                return None
             age_h = (moment - started(run.run_id)).total_seconds() / 3600
             return run if max_age_h is None or age_h <= max_age_h else None
     return None
+
+
+def _attempt_folder(store: Path, item: Reused) -> Path:
+    return run_folder(store, item.run_id) / item.point_id / str(item.attempt)
 
 
 def named_run(store: Path, run_id: str) -> Run:
@@ -100,17 +112,28 @@ def named_run(store: Path, run_id: str) -> Run:
         if run is not None:
             return run
     raise InputError(
-        f"no such run: {run_id}", where=str(store), remedy="`isoline sweep status` lists the newest"
+        f"no such run: {run_id}", where=str(store), remedy="`isoline sweep status` shows the newest"
     )
 
 
+OPENING = ".opening"
+"""Where a store keeps runs whose plan is not sealed yet; no reader of the store looks there."""
+
+STALE_S = 3600.0
+
+
 def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
-    """Open a run: seal its plan and the environment that it starts in, before anything is started."""
+    """Open a run: seal its plan and the environment that it starts in, before anything is started.
+
+    The run's folder appears with its sealed plan or not at all: a crash in here leaves no half run.
+    """
     run_id = new_run_id(plan.sweep)
     folder = run_folder(store, run_id)
-    folder.mkdir(parents=True)
-    writer = BundleWriter(folder, "run", "_run", run_id)
+    opening = store / OPENING / run_id
+    _drop_stale(opening.parent)
+    opening.mkdir(parents=True)
     try:
+        writer = BundleWriter(opening, "run", "_run", run_id)
         write_record(writer.path / "plan.json", plan)
         environment = {
             "schema_version": 1,
@@ -122,10 +145,21 @@ def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
         }
         write_file(writer.path / "environment.json", (json.dumps(environment, indent=1) + "\n").encode())
         writer.seal()
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        opening.rename(folder)
+    finally:
+        shutil.rmtree(opening, ignore_errors=True)
     return Run(run_id, folder, plan)
+
+
+def _drop_stale(opening: Path) -> None:
+    """Remove what a crash left of runs that were being opened; opening one takes less than a second."""
+    if not opening.is_dir():
+        return
+    for path in opening.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def read_point(folder: Path) -> PointRecord:
@@ -163,11 +197,18 @@ def is_finished(run: Run) -> bool:
 
 
 def measured_elsewhere(
-    store: Path, plan: Plan, max_age_h: float | None, now: datetime | None = None
+    store: Path,
+    plan: Plan,
+    max_age_h: float | None,
+    now: datetime | None = None,
+    withdrawn: Collection[tuple[str, str | None]] = (),
 ) -> list[OtherRun]:
     """Each run that is young enough, newest first, with its counting attempts at points of the plan.
 
-    An attempt that cannot be read counts as none: it is measured again.
+    An attempt that cannot be read counts as none: it is measured again. So does one that is shown
+    nowhere: withdrawn, or of a try-out where the plan is to be published.
+
+    :param withdrawn: (run id, point id, None for the whole run) that people have withdrawn.
     """
     wanted = sorted({point.point_id for launch in plan.launches for point in launch.points})
     others: list[OtherRun] = []
@@ -175,8 +216,12 @@ def measured_elsewhere(
     for run in runs_newest_first(store):
         if max_age_h is not None and (moment - started(run.run_id)).total_seconds() / 3600 > max_age_h:
             continue
+        if (plan.publish and not run.plan.publish) or (run.run_id, None) in withdrawn:
+            continue
         found = {}
         for point_id in wanted:
+            if (run.run_id, point_id) in withdrawn:
+                continue
             sealed = attempts(run.folder, point_id)
             with contextlib.suppress(IncompleteError):
                 if sealed:

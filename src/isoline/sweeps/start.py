@@ -14,7 +14,7 @@ from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
 from isoline.runners.process import launcher_for
 from isoline.settings import Settings
-from isoline.sweeps.context import Client, Context, Stop, full_disk_is_clear
+from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points
 from isoline.sweeps.execute import Executor, Outcome, pool_lock
 from isoline.sweeps.prepare import Prepared, count_due
@@ -96,7 +96,7 @@ def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
         machine_limits(),
         max((point.concurrency for launch in plan.launches for point in launch.points), default=1),
     )
-    with full_disk_is_clear(settings.store):
+    with full_disk_is_clear(settings.store), folder_is_usable(settings.store, "ISOLINE_STORE"):
         run = prepared.run or new_run(settings.store, plan, _seen(context, settings.project))
     with Progress(due, estimates) as progress, context.stop.on_signals():
         verb = "continuing" if prepared.run else "starting"
