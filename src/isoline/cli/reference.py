@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from isoline.cli.main import root_command
 from isoline.cli.metrics_page import PAGE as METRICS_PAGE
 from isoline.cli.metrics_page import write_page
+from isoline.cli.schemas import write_schemas
 from isoline.errors import GateFailedError
 from isoline.settings import SETTINGS, find_project
 
@@ -89,11 +90,13 @@ def render_reference(root: Any = None) -> str:
 
 def reference(
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 2 when the page is old.")
+        bool, typer.Option("--check", help="Write nothing; exit 2 when one of them is old.")
     ] = False,
 ) -> None:
-    """Write docs/cli.md and the generated part of docs/metrics.md."""
+    """Write docs/cli.md, docs/schema/*.json and the generated part of docs/metrics.md."""
     project = find_project()
+    for name in write_schemas(project, check=check):
+        print(f"{name} written")
     if write_page(project, check=check):
         print(f"{METRICS_PAGE} written")
     path = project / PAGE
