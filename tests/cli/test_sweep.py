@@ -139,6 +139,22 @@ def test_status_explains_reasons_and_how_to_measure_again(
     assert "`isoline sweep run demo --new` measures everything anew" in text
 
 
+def test_status_names_a_launch_that_failed(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a server did not start no point has a reason: the launch is named, and where its log is."""
+    folder, _ = measured(store)
+    path = next(folder.glob("_launch/*/launch.json"))
+    record = json.loads(path.read_text())
+    reasons = [{"code": "launch_failed", "detail": "ended by exit code 2 before it was ready"}]
+    path.write_text(json.dumps({**record, "verdict": "invalid", "reasons": reasons}))
+    assert run(["sweep", "status", "--store", str(store)]) == 0
+    said = f"launch {path.parent.name}: launch_failed: {reasons[0]['detail']}; see {path.parent}"
+    assert said in out(capsys)
+    path.write_text("{")
+    assert run(["sweep", "status", "--store", str(store)]) == 0
+
+
 def test_status_says_what_goes_on(
     project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -198,12 +199,17 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
 
 
 def _explained(item: Run) -> list[str]:
-    """What each reason code of the last attempts means here and what to do, one line a code."""
+    """Which launches failed; what each reason code of the last attempts means and what to do."""
     from isoline.results.reasons import REASONS
+    from isoline.results.records import LaunchRecord
     from isoline.sweeps.due import is_due
     from isoline.sweeps.runs import records
 
     lines: dict[str, str] = {}
+    for path in sorted(item.folder.glob("_launch/*/launch.json")):
+        with contextlib.suppress(OSError, ValueError):  # `results verify` is who tells of damage
+            for note in LaunchRecord.model_validate_json(path.read_bytes()).reasons:
+                lines[str(path)] = f"launch {path.parent.name}: {note.code}: {note.detail}; see {path.parent}"
     is_closed = False
     for attempts in records(item).values():
         for note in attempts[-1].reasons if attempts else ():
