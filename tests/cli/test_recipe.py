@@ -178,3 +178,17 @@ def test_the_real_program(project: Any) -> None:
     (said,) = done.stderr.splitlines()
     assert done.returncode == 1
     assert said.startswith(f'{RECIPE}:{line}: found duplicate key "sku"; ')
+
+
+def test_a_channel_that_is_not_there(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rendering a recipe of an unknown channel is an error at its line, not an unresolved launch."""
+    project.edit("runners/local.yaml", "launcher: process", "launcher: simulated")
+    line = project.edit(RECIPE, "packages: [xllamacpp==2026.10.11549]", "channel: vllm-relese")
+    project.write(
+        "recipes/channels.yaml",
+        "schema_version: 1\nchannels:\n  vllm-release:\n    image: 'a/b:{version}'\n    version: v1\n"
+        "    source: here\n    dated: '2026-12-01'\n",
+    )
+    assert run(["recipe", "render", RECIPE_ID]) == 1
+    said = f"{RECIPE}:{line}: image.channel: unknown channel 'vllm-relese'; did you mean 'vllm-release'?"
+    assert capsys.readouterr().err.splitlines() == [f"isoline: {said}"]

@@ -158,7 +158,11 @@ def inputs_of(project: Path, loaded: LoadedRecipe) -> Inputs:
     """What decides a recipe's rendering and is not in it, with channels by their tags."""
     engine = load_catalog().engines[loaded.recipe.engine]
     script = script_sha256(loaded.recipe.engine) if engine.process else None
-    return Inputs(script, load_channels(project), file_digests(project, loaded))
+    channels = load_channels(project)
+    if loaded.recipe.image.channel is not None:
+        with named_at(project, loaded.file, "image", "channel"):
+            channels[loaded.recipe.image.channel]  # an unknown one is told here
+    return Inputs(script, channels, file_digests(project, loaded))
 
 
 def shape_of(project: Path, scenario: str) -> Shape:
