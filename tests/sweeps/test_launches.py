@@ -16,6 +16,7 @@ from isoline.errors import InputError
 from isoline.recipes.load import LoadedRecipe, load_recipe
 from isoline.recipes.schema import Recipe
 from isoline.results.checks import check_plan
+from isoline.results.identity import slug
 from isoline.results.records import Plan
 from isoline.sweeps.estimates import Past
 from isoline.sweeps.plan import make_plan
@@ -129,7 +130,7 @@ def test_pinned_acceptance_has_a_twin(project_root: Path, planning: Any) -> None
         words = set(of.argv) ^ set(twin.argv)
         assert all("speculative" in word or "synthetic" in word or "{" in word for word in words)
         assert all(point.accuracy == [QUESTIONS] for point in twin.points)
-        assert twin.identity["speculative"]["acceptance"] == "real"
+        assert twin.identity["speculative_detail"]["acceptance"] == "real"
         levels = {point.concurrency for point in twin.points}
         assert levels <= {point.concurrency for point in of.points}
         curves = {point.curve_key for point in twin.points} & {point.curve_key for point in of.points}
@@ -270,3 +271,38 @@ def test_no_identity_is_there_twice(project_root: Path, planning: Any, fields: d
     assert len(points) == len(wanted)
     assert check_plan(plan) == []
     assert plan.model_dump_json() == planning.plan_of(project_root, loaded).model_dump_json()
+
+
+def test_what_only_the_second_of_two_equal_recipes_asks_for(project_root: Path, planning: Any) -> None:
+    """Two recipes of one launch: the union of their points and checks, each once, under the first one's id."""
+    server = {"args": {"max-num-seqs": 512}}
+    one = changed(project_root, PLAIN, server=server, scenarios={"8k1k": {"concurrency": [1, 4]}})
+    two = changed(project_root, PLAIN, server=server, scenarios={"8k1k": {"concurrency": [4, 16]}})
+    two = LoadedRecipe(f"{PLAIN}-again", two.recipe)
+    plan = planning.plan_of(project_root, one, two, accuracy=QUESTIONS)
+    (launch,) = plan.launches
+    assert [point.concurrency for point in launch.points] == [1, 4, 16]
+    assert all(point.point_id.startswith("gpt-oss-120b.vllm-h200-mxfp4-8k1k.tp4.") for point in launch.points)
+    assert [(item.what, item.why) for item in plan.excluded] == [
+        (
+            f"{PLAIN}-again tp4",
+            f"the same launch as {PLAIN}, which is planned; 8k1k c16 of it is measured there",
+        )
+    ]
+    assert check_plan(plan) == []
+    alone = planning.plan_of(project_root, one, accuracy=QUESTIONS).launches[0]
+    assert launch.estimate_s > alone.estimate_s
+
+
+def test_a_twin_is_never_timed(project_root: Path, planning: Any) -> None:
+    """A recipe that is the twin of another one is left out with that reason, in either order."""
+    pinned = load_recipe(project_root, PINNED)
+    content: Any = pinned.content["speculative"]
+    real = changed(project_root, PINNED, speculative={**content, "acceptance": "real"})
+    real = LoadedRecipe(f"{PINNED}-real", real.recipe)
+    for order, whose in (((pinned, real), "the twin of "), ((real, pinned), "")):
+        plan = planning.plan_of(project_root, *order, accuracy=QUESTIONS)
+        assert check_plan(plan) == []
+        assert plan.excluded
+        for item in plan.excluded:
+            assert item.why == f"the same launch as {whose}{order[0].recipe_id}, which is planned"

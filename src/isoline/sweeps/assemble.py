@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from isoline.errors import InputError
+from isoline.results import identity
 from isoline.results.checks import plan_digest
 from isoline.results.records import Excluded, Plan, PlanLaunch, Reused
 from isoline.sweeps.schema import Sweep
@@ -45,6 +46,46 @@ def assemble(
         publish=sweep.publish,
     )
     return plan.model_copy(update={"plan_digest": plan_digest(plan)})
+
+
+def joined(first: PlanLaunch, second: PlanLaunch) -> tuple[PlanLaunch, Excluded]:
+    """One launch of two recipes that render to it, under the first one's id; and what to say of the second.
+
+    What only the second asks for (points, repetitions, checks) is measured too: nothing that a sweep
+    selects is lost because another recipe is the same. A twin stays a twin: points that are to be timed
+    are never put on one.
+    """
+    what = f"{second.recipe_id} {second.topology}"
+    if (first.twin_of is None) != (second.twin_of is None):
+        whose = "the twin of " if first.twin_of else ""
+        return first, Excluded(
+            what=what, why=f"the same launch as {whose}{first.recipe_id}, which is planned"
+        )
+    points = {(point.point_digest, point.repetition): point for point in first.points}
+    added = []
+    for point in second.points:
+        key = (point.point_digest, point.repetition)
+        if (there := points.get(key)) is not None:
+            tasks = sorted({*there.accuracy, *point.accuracy})
+            points[key] = there.model_copy(update={"accuracy": tasks})
+            continue
+        name = identity.point_id(
+            first.recipe_id,
+            first.topology,
+            point.scenario,
+            point.concurrency,
+            point.repetition,
+            point.point_digest,
+        )
+        points[key] = point.model_copy(update={"point_id": name})
+        added.append(point)
+    seconds = round(first.estimate_s + sum(point.estimate_s for point in added), 1)
+    why = f"the same launch as {first.recipe_id}, which is planned"
+    if added:
+        levels = ", ".join(dict.fromkeys(f"{point.scenario} c{point.concurrency}" for point in added))
+        why += f"; {levels} of it is measured there"
+    launch = first.model_copy(update={"points": list(points.values()), "estimate_s": seconds})
+    return launch, Excluded(what=what, why=why)
 
 
 def wall_s(launches: Iterable[PlanLaunch]) -> dict[str, float]:

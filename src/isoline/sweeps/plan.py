@@ -26,7 +26,7 @@ from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.topology import Topology
 from isoline.results import identity
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint
-from isoline.sweeps.assemble import assemble
+from isoline.sweeps.assemble import assemble, joined
 from isoline.sweeps.estimates import Past, launch_s, point_s
 from isoline.sweeps.schema import Scenario, Selection, Sweep
 
@@ -335,14 +335,13 @@ def _launches(
 def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
     """Expand a sweep. Deterministic in order and bytes.
 
-    Two recipes that render to the same launch are one launch: the second one's points would be
-    measured twice under one identity, so it is excluded with the reason.
+    Two recipes that render to the same launch are one launch (:func:`joined`): else points would be
+    measured twice under one identity.
 
     :raises InputError: for contradictions between sweep, recipes and pool, and over the budget.
     """
     wanted, excluded = _collect(sources)
-    launches: list[PlanLaunch] = []
-    owner: dict[str, str] = {}
+    launches: dict[str, PlanLaunch] = {}
     for recipe_id, rows in wanted.items():
         loaded = sources.recipes[recipe_id]
         if loaded.recipe.sku not in sources.pools and len(sources.pools) > 1:
@@ -350,16 +349,10 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
             continue
         for topology in loaded.recipe.topologies:
             for launch in _launches(sources, loaded, topology, rows.values()):
-                first = owner.setdefault(launch.launch_digest, recipe_id)
-                if first != recipe_id:
-                    excluded.append(
-                        Excluded(
-                            what=f"{recipe_id} {launch.topology}",
-                            why=f"the same launch as {first}, which is planned",
-                        )
-                    )
-                    continue
-                launches.append(launch)
+                first = launches.setdefault(launch.launch_digest, launch)
+                if first is not launch:
+                    launches[launch.launch_digest], note = joined(first, launch)
+                    excluded.append(note)
     if not launches:
         raise InputError("nothing is selected", where=f"sweeps/{sources.sweep.name}.yaml")
     channels = {
@@ -367,7 +360,7 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
     }
     return assemble(
         sources.sweep,
-        launches,
+        list(launches.values()),
         reused=[],
         excluded=excluded,
         created_from=created_from,
