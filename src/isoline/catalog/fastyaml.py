@@ -73,7 +73,8 @@ def _parse(text: str) -> Any:
     if _ODD.search(text):
         return UNSURE
     try:
-        from yaml.cyaml import CParser  # loaded here: with the cache it is seldom needed
+        # Loaded here: with the cache it is seldom needed.
+        from yaml.cyaml import CParser  # type: ignore[attr-defined]
         from yaml.error import YAMLError
     except ImportError:  # PyYAML without libyaml: every document takes the careful way
         return UNSURE

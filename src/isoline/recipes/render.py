@@ -302,9 +302,9 @@ def _identity(
     image: dict[str, Any] = {"ref": deployment.image}
     if recipe.image.packages is not None:
         image = {"packages": recipe.image.packages, "script_sha256": inputs.script_sha256}
-    spec = recipe.speculative.model_dump(mode="json")
+    spec = recipe.speculative
     if is_twin:
-        spec["acceptance"] = "real"
+        spec = spec.model_copy(update={"acceptance": "real"})
     # Two launches whose arguments nobody knows are never held to be the same one.
     unknown = {"incomplete": recipe.incomplete, "upstream": recipe.upstream} if recipe.incomplete else {}
     return {
@@ -320,8 +320,10 @@ def _identity(
         "device_profile": pool.container.device_profile if pool.container else None,
         "sku": recipe.sku,
         "topology": topology.model_dump(mode="json"),
-        "speculative": spec,
-        "kv_offload": recipe.kv_offload.model_dump(mode="json"),
+        "speculative": spec.label(),
+        "speculative_detail": spec.model_dump(mode="json"),
+        "kv_offload": recipe.kv_offload.label(),
+        "kv_offload_detail": recipe.kv_offload.model_dump(mode="json"),
         "kv_transfer": recipe.kv_transfer.connector if recipe.kv_transfer else None,
         "features": recipe.features.model_dump(mode="json"),
         "files": {name: inputs.files.get(name) for name in recipe.files},

@@ -95,7 +95,7 @@ def _check_start(launch: PlanLaunch) -> list[str]:
         for name, value in (("argv", launch.argv), ("env", launch.env))
         if name in known
     )
-    roles = known.get("topology", {})
+    roles = {name: role for name, role in known.get("topology", {}).items() if role is not None}
     if all("tp" in role for role in roles.values()):
         gpus = sum(role.get("workers", 1) * role["tp"] * role.get("pp", 1) for role in roles.values())
         problems += _differ([(f"{launch.recipe_id}: gpus", launch.gpus, gpus)] if roles else [])
