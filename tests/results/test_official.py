@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from isoline.results.official import Candidate, headline_window, official
+from isoline.results.rows import disturbed
 
 GOOD = Candidate("p", "recipe tp1", 8, "valid", "passed")
 
@@ -101,3 +102,29 @@ def test_headline_window_is_one_for_the_curve() -> None:
     assert headline_window([("valid", True), ("valid", False)]) == "full"
     assert headline_window([("invalid", True)]) == "full"
     assert headline_window([]) == "full"
+
+
+def test_a_planned_check_that_never_ran_did_not_pass() -> None:
+    """The point whose check was planned fell out: its neighbours are not official for lack of a failure."""
+    points = [
+        Candidate("a", "g", 1, "valid", "not_run"),
+        Candidate("b", "g", 4, "invalid", "not_run", planned_accuracy=True),
+        Candidate("c", "g", 8, "valid", "not_run"),
+    ]
+    why = official(points)
+    assert why["a"] == why["c"] == "accuracy not run here, and not passed at concurrency 4"
+    passed = [*points[:1], Candidate("b", "g", 4, "valid", "passed", planned_accuracy=True), points[2]]
+    assert official(passed) == {"a": "", "b": "", "c": ""}
+
+
+def test_a_disturbed_measurement_is_not_official() -> None:
+    """Other programs on the same cores make a number that nobody can have again."""
+    assert disturbed({"foreign_cpu_share": 0.46}, "cpu") == "other programs used 46% of the CPU"
+    for client, sku in (
+        ({"foreign_cpu_share": 0.46}, "h200"),
+        ({"foreign_cpu_share": 0.25}, "cpu"),
+        ({}, "cpu"),
+    ):
+        assert disturbed(client, sku) == ""
+    point = Candidate("a", "g", 1, "valid", "passed", disturbed="other programs used 46% of the CPU")
+    assert official([point]) == {"a": "other programs used 46% of the CPU"}

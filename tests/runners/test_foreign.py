@@ -3,7 +3,8 @@ import subprocess
 import sys
 import time
 
-from isoline.runners.foreign import CpuMark, foreign_share, mark
+from isoline.results.reasons import Verdict, worst
+from isoline.runners.foreign import CpuMark, busy_line, foreign_share, mark
 
 
 def test_what_is_not_ours_is_foreign() -> None:
@@ -36,3 +37,11 @@ def test_a_busy_neighbour_is_seen() -> None:
     neighbour.wait()
     assert share is not None
     assert share > 0.3 / (os.cpu_count() or 1)
+
+
+def test_running_out_of_time_on_a_busy_machine_is_the_machines_fault() -> None:
+    """Above half of the CPU the engine is not blamed; at half, below, or unknown it is."""
+    assert busy_line(0.51) == "other programs used 51% of the CPU meanwhile"
+    assert busy_line(0.5) is None
+    assert busy_line(None) is None
+    assert worst(["load_timeout", "machine_busy"]) is Verdict.INFRA_ERROR

@@ -16,7 +16,6 @@ from isoline.errors import InputError
 from isoline.recipes.load import LoadedRecipe, load_recipe
 from isoline.recipes.schema import Recipe
 from isoline.results.checks import check_plan
-from isoline.results.identity import slug
 from isoline.results.records import Plan
 from isoline.sweeps.estimates import Past
 from isoline.sweeps.plan import make_plan
@@ -274,7 +273,7 @@ def test_no_identity_is_there_twice(project_root: Path, planning: Any, fields: d
 
 
 def test_what_only_the_second_of_two_equal_recipes_asks_for(project_root: Path, planning: Any) -> None:
-    """Two recipes of one launch: the union of their points and checks, each once, under the first one's id."""
+    """Two recipes of one launch: the union of their points, each once, by the first one's id."""
     server = {"args": {"max-num-seqs": 512}}
     one = changed(project_root, PLAIN, server=server, scenarios={"8k1k": {"concurrency": [1, 4]}})
     two = changed(project_root, PLAIN, server=server, scenarios={"8k1k": {"concurrency": [4, 16]}})

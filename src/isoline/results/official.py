@@ -32,6 +32,8 @@ class Candidate:
     :param verdict: of the counting attempt; None without one.
     :param conforming: whether it keeps to the rule set of its scenario.
     :param published: whether its sweep is meant to be shown.
+    :param planned_accuracy: whether a check was planned at this point.
+    :param disturbed: what else used the accelerator meanwhile, in one line; "" = nothing worth naming.
     """
 
     key: str
@@ -45,6 +47,8 @@ class Candidate:
     withdrawn: bool = False
     published: bool = True
     twin: bool = False
+    planned_accuracy: bool = False
+    disturbed: str = ""
 
 
 def official(candidates: Iterable[Candidate]) -> dict[str, str]:
@@ -67,9 +71,18 @@ def official(candidates: Iterable[Candidate]) -> dict[str, str]:
 
 
 def _evaluated(members: Collection[Candidate]) -> tuple[set[int], set[int]]:
-    """The evaluated concurrencies at which all passed, and those at which any did not."""
+    """The evaluated concurrencies at which all passed, and those at which any did not.
+
+    A check that was planned and never came to its end did not pass: an invalid point must not make
+    its neighbours official by taking the question with it.
+    """
     evaluated = [member for member in members if member.accuracy_state != NOT_RUN]
     bad = {member.concurrency for member in evaluated if member.accuracy_state not in ACCEPTED}
+    bad |= {
+        member.concurrency
+        for member in members
+        if member.planned_accuracy and member.accuracy_state == NOT_RUN
+    }
     good = {member.concurrency for member in evaluated} - bad
     return good, bad
 
@@ -87,6 +100,8 @@ def _why_not(point: Candidate, good: set[int], bad: set[int]) -> str:
         return f"{point.kind}, not measured"
     if point.source != "own":
         return f"from {point.source}"
+    if point.disturbed:
+        return point.disturbed
     if not point.conforming:
         return "off the rule set of its scenario"
     if point.withdrawn:

@@ -261,6 +261,13 @@ REASONS: dict[str, Reason] = {
         _r("disk_full", _X, "any", "the store or scratch is full", "free space; sealed bundles are safe"),
         _r("port_in_use", _X, "launch", "the port was taken by somebody else", "another port is tried"),
         _r(
+            "machine_busy",
+            _X,
+            "load",
+            "other programs used most of the CPU while the load ran out of time",
+            "end them, or measure when the machine is free; it is tried again",
+        ),
+        _r(
             "gpu_busy",
             _X,
             "launch",

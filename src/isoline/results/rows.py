@@ -220,6 +220,8 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
             conforming=not _scenario(point).get("non_conforming", False),
             withdrawn=None in withdrawn or point.point_id in withdrawn,
             published=plan.publish,
+            planned_accuracy=bool(point.accuracy),
+            disturbed=disturbed(bundle.record.client, str(point.curve["sku"])) if bundle else "",
             twin=launch.twin_of is not None,
         )
         for launch, point in planned
@@ -241,6 +243,18 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
         row["marks"] = _marks(launch, candidate)
         rows.append(row)
     return rows
+
+
+MAX_FOREIGN_CPU_SHARE = 0.25
+"""Of all cores, by programs that are not ours: above it a number of SKU ``cpu`` is nobody's number."""
+
+
+def disturbed(client: Mapping[str, Any], sku: str) -> str:
+    """What disturbed a measurement, in one line, or "". The CPU is the accelerator of SKU ``cpu`` only."""
+    share = client.get("foreign_cpu_share")
+    if sku != "cpu" or not isinstance(share, (int, float)) or share <= MAX_FOREIGN_CPU_SHARE:
+        return ""
+    return f"other programs used {share:.0%} of the CPU"
 
 
 def _missing_causes(files: RunFiles) -> tuple[dict[str, str], str]:
@@ -339,7 +353,7 @@ def _measured(bundle: PointBundle | None, window: str) -> Row:
 def _marks(launch: PlanLaunch, candidate: Candidate) -> list[str]:
     marks = {
         "unverified": launch.recipe.get("status") == "unverified",
-        "non_conforming": not candidate.conforming,
+        "non_conforming": not candidate.conforming or bool(candidate.disturbed),
         "provisional": candidate.accuracy_state == "provisional",
         "withdrawn": candidate.withdrawn,
         "unofficial": not candidate.published,

@@ -65,3 +65,14 @@ def foreign_share(before: CpuMark, after: CpuMark, client_s: float, cores: int) 
     ours = (after.server_s - before.server_s) + (after.own_s - before.own_s) + client_s
     foreign = (after.machine_s - before.machine_s) - ours
     return round(min(1.0, max(0.0, foreign / (wall * cores))), 3)
+
+
+BUSY_SHARE = 0.5
+"""Above it a load that ran out of time says nothing about the engine."""
+
+
+def busy_line(share: float | None) -> str | None:
+    """That the machine was too busy, in one line; None when it was not, or nobody knows."""
+    if share is None or share <= BUSY_SHARE:
+        return None
+    return f"other programs used {share:.0%} of the CPU meanwhile"

@@ -213,6 +213,8 @@ class Attempt:
         )
         if outcome.stop_reason == "load_timeout":
             self._add("load_timeout", f"not done after {self.scenario.deadlines.load_s:g} s")
+            if busy := foreign.busy_line(self.seen.foreign_cpu_share):
+                self._add("machine_busy", busy)
         elif outcome.killed_from_outside:
             self._add("client_died", f"ended by signal {outcome.signal}")
         if step := outcome.clock_step_s:
