@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from isoline.catalog.facts import DATA
 from isoline.cli.main import run
 
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
@@ -192,3 +194,18 @@ def test_a_channel_that_is_not_there(project: Any, capsys: pytest.CaptureFixture
     assert run(["recipe", "render", RECIPE_ID]) == 1
     said = f"{RECIPE}:{line}: image.channel: unknown channel 'vllm-relese'; did you mean 'vllm-release'?"
     assert capsys.readouterr().err.splitlines() == [f"isoline: {said}"]
+
+
+def test_models_of_the_project_s_own_catalog(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that only this project knows is known to list, show, check and render."""
+    models = (DATA / "models.yaml").read_text()
+    rows = models.partition("  smollm2-135m-instruct:\n")[2].splitlines()
+    body = "\n".join(itertools.takewhile(lambda row: row.startswith("    "), rows))
+    project.write("recipes/_catalog/models.yaml", f"schema_version: 1\nmodels:\n  our-model:\n{body}\n")
+    text = (project.root / RECIPE).read_text().replace("model: smollm2-135m-instruct", "model: our-model")
+    project.write("recipes/our-model/llamacpp-cpu-q4_1.yaml", text)
+    name = "our-model/llamacpp-cpu-q4_1"
+    for argv in (["list"], ["show", name], ["check", name], ["render", name]):
+        assert run(["recipe", *argv]) == 0, capsys.readouterr().err
+        seen = capsys.readouterr()
+        assert "unknown model" not in seen.out + seen.err

@@ -24,30 +24,32 @@ RecipeArgument = Annotated[str, typer.Argument(help="Recipe id (its path under r
 def list_(format: FormatOption = "table") -> None:
     """All recipes of the project; one that cannot be read is listed with what is wrong."""
     from isoline.catalog.documents import DocumentError
+    from isoline.catalog.facts import catalog_of
     from isoline.recipes.load import load_recipe, recipe_ids
 
     project = find_project()
     rows: list[dict[str, Any]] = []
     broken = 0
-    for recipe_id in recipe_ids(project):
-        row: dict[str, Any] = {"recipe_id": recipe_id}
-        try:
-            recipe = load_recipe(project, recipe_id).recipe
-        except DocumentError as error:
-            broken += 1
-            row["problem"] = error.line()
-        else:
-            row |= {
-                "model": recipe.model,
-                "engine": recipe.engine,
-                "sku": recipe.sku,
-                "weights": recipe.precision.weights,
-                "kv": recipe.precision.kv,
-                "topologies": " ".join(topology.label() for topology in recipe.topologies),
-                "scenarios": " ".join(recipe.scenarios),
-                "status": recipe.status,
-            }
-        rows.append(row)
+    with catalog_of(project):
+        for recipe_id in recipe_ids(project):
+            row: dict[str, Any] = {"recipe_id": recipe_id}
+            try:
+                recipe = load_recipe(project, recipe_id).recipe
+            except DocumentError as error:
+                broken += 1
+                row["problem"] = error.line()
+            else:
+                row |= {
+                    "model": recipe.model,
+                    "engine": recipe.engine,
+                    "sku": recipe.sku,
+                    "weights": recipe.precision.weights,
+                    "kv": recipe.precision.kv,
+                    "topologies": " ".join(topology.label() for topology in recipe.topologies),
+                    "scenarios": " ".join(recipe.scenarios),
+                    "status": recipe.status,
+                }
+            rows.append(row)
     columns = ["recipe_id", "model", "engine", "sku", "weights", "kv", "topologies", "scenarios", "status"]
     emit(rows, format, columns=[*columns, "problem"] if broken else columns)
     if broken:
