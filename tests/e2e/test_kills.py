@@ -114,7 +114,7 @@ def run_kills(tiny: Any, phases: Sequence[str], rng: random.Random) -> list[tupl
 def test_killed_in_a_row_and_finished(tiny: Any, look_alike: subprocess.Popen[bytes]) -> None:
     """Killed in four phases one after the other, the next command finishes only what is due."""
     make_sweep(tiny)
-    told = run_kills(tiny, ["ready", "load", "canary", "seal"], random.Random(2))
+    told = run_kills(tiny, ["ready", "load", "canary", "stop"], random.Random(2))
     assert look_alike.poll() is None, told
     assert os.getpgid(look_alike.pid) == look_alike.pid
 

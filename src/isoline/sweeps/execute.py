@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
 from isoline.runners import owners
 from isoline.runners.launcher import Launcher, StoppedError
+from isoline.settings import Settings
 from isoline.sweeps.context import Context, disk_full, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points
 from isoline.sweeps.journal import JOURNAL, Journal
@@ -79,9 +80,10 @@ def pool_lock(state: Path, pool: str) -> Iterator[None]:
         lock.release()
 
 
-def clean_up_after_others(state: Path, say: Progress | None = None) -> None:
+def clean_up_after_others(state: Path, say: Callable[[str], None]) -> None:
     """End what dead orchestrators left on this machine, and only that.
 
+    :param say: told a line for each of them.
     :raises InfraError: when some of it cannot be ended: nothing can be measured beside it.
     """
     for swept in owners.sweep_orphans(state):
@@ -91,8 +93,19 @@ def clean_up_after_others(state: Path, say: Progress | None = None) -> None:
                 where=swept.owner.run_id,
                 remedy="look at them and end them by hand",
             )
-        if swept.ended and say is not None:
-            say.say(f"ended {len(swept.ended)} process(es) that a dead run left ({swept.owner.launch_id})")
+        if swept.ended:
+            say(f"ended {len(swept.ended)} process(es) that a dead run left ({swept.owner.launch_id})")
+
+
+def tidy(settings: Settings, run: Run, say: Callable[[str], None]) -> None:
+    """First of all, also where nothing is due: end orphans, seal or drop what a crash left of the run.
+
+    :raises InfraError: for a full disk or a machine that cannot be cleaned.
+    """
+    with full_disk_is_clear(settings.store):
+        clean_up_after_others(settings.state, say)
+        for line in clear_wreckage(run):
+            Journal(run.work / JOURNAL).write("wreckage", what=line)
 
 
 class Executor:
@@ -112,10 +125,8 @@ class Executor:
 
         :raises InfraError: for a full disk or a machine that cannot be cleaned.
         """
+        tidy(self.context.settings, self.run, self.progress.say)
         with full_disk_is_clear(self.context.settings.store):
-            clean_up_after_others(self.context.settings.state, self.progress)
-            for line in clear_wreckage(self.run):
-                self.journal.write("wreckage", what=line)
             self.journal.write("run", run_id=self.run.run_id)
             for launch in self.run.plan.launches:
                 self._launch(launch)

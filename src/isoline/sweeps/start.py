@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
@@ -16,7 +17,7 @@ from isoline.runners.process import launcher_for
 from isoline.settings import Settings
 from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points
-from isoline.sweeps.execute import Executor, Outcome, pool_lock
+from isoline.sweeps.execute import Executor, Outcome, pool_lock, tidy
 from isoline.sweeps.prepare import Prepared, count_due
 from isoline.sweeps.progress import Progress
 from isoline.sweeps.runs import new_run, verdicts
@@ -59,6 +60,8 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
     with pool_lock(settings.state, pool.name):
         due = count_due(plan, prepared.run)
         if due == 0 and prepared.run is not None:
+            # Nothing to measure, but the run may have been killed while it stopped its last server.
+            tidy(settings, prepared.run, lambda line: print(line, file=sys.stderr))
             return Executor.outcome_of(prepared.run)
         context = make_context(
             settings,
