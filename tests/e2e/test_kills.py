@@ -22,9 +22,9 @@ PHASES = ("stage", "start", "ready", "reset", "warmup", "load", "canary", "accur
 
 DELAY_S = {
     "stage": 0.3,
-    "start": 0.05,
+    "start": 0.03,
     "ready": 1.0,
-    "reset": 0.05,
+    "reset": 0.01,
     "warmup": 0.4,
     "load": 8.0,
     "canary": 0.3,
