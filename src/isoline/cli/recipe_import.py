@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,12 +62,7 @@ def srt_slurm(
     """Recipes of srt-slurm, with the arguments of each role. Exit code 3 when something is left out."""
     from isoline.recipes.imports.srt_slurm import import_recipes
 
-    def make() -> Imported:
-        trees, broken = _read(files)
-        done = import_recipes(trees, revision=rev, owner=owner)
-        done.lines = [*broken, *done.lines]
-        return done
-
+    make = partial(_import_files, import_recipes, files, rev, owner)
     _run(make, out, dry_run=dry_run, format=format)
 
 
@@ -82,13 +78,18 @@ def perf_eval(
     """Workloads of vllm-project/perf-eval. Exit code 3 when something is left out."""
     from isoline.recipes.imports.perf_eval import import_workloads
 
-    def make() -> Imported:
-        trees, broken = _read(files)
-        done = import_workloads(trees, revision=rev, owner=owner)
-        done.lines = [*broken, *done.lines]
-        return done
-
+    make = partial(_import_files, import_workloads, files, rev, owner)
     _run(make, out, dry_run=dry_run, format=format)
+
+
+def _import_files(
+    importer: Callable[..., Imported], files: list[Path], rev: str | None, owner: str
+) -> Imported:
+    """What an importer makes of the files that can be read, with a line for each that cannot."""
+    trees, broken = _read(files)
+    done = importer(trees, revision=rev, owner=owner)
+    done.lines = [*broken, *done.lines]
+    return done
 
 
 def _read(files: list[Path]) -> tuple[Mapping[str, Mapping[str, Any]], list[Any]]:

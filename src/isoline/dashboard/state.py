@@ -7,7 +7,7 @@ known is ignored, and a note says so; nothing of it is ever trusted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -116,11 +116,6 @@ def to_query(state: PageState) -> str:
         elif value is not None:
             parts.append((key, value))
     return "?" + urlencode(parts, quote_via=quote, safe="/:,") if parts else ""
-
-
-def without_point(state: PageState) -> PageState:
-    """The same state with no point chosen."""
-    return replace(state, point=None)
 
 
 assert set(KEYS.values()) == {field.name for field in fields(PageState)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -109,11 +109,24 @@ class Parts(Document):
     """Arguments (names without dashes in front), environment and configuration files of a server.
 
     ``config_files`` are written beside the server; ``{file.NAME}`` in an argument is their path.
+    ``may_remove``: whether ``null`` stands for "without it", where something lies underneath.
     """
+
+    may_remove: ClassVar[bool] = True
 
     args: dict[str, ArgValue] = {}
     env: dict[str, Any] = {}
     config_files: dict[str, dict[str, Any]] = {}
+
+    @field_validator("args")
+    @classmethod
+    def _args(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
+        return check_args(value, may_remove=cls.may_remove)
+
+    @field_validator("env")
+    @classmethod
+    def _env(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return check_env(value, may_remove=cls.may_remove)
 
     @field_validator("config_files")
     @classmethod
@@ -171,16 +184,6 @@ class When(Parts):
 
     if_: Condition = Field(alias="if")
 
-    @field_validator("args")
-    @classmethod
-    def _args(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
-        return check_args(value, may_remove=True)
-
-    @field_validator("env")
-    @classmethod
-    def _env(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return check_env(value, may_remove=True)
-
     @model_validator(mode="after")
     def _changes_something(self) -> When:
         if not (self.args or self.env or self.config_files):
@@ -191,33 +194,15 @@ class When(Parts):
 class Server(Parts):
     """What every role gets, and under which conditions what else."""
 
+    may_remove: ClassVar[bool] = False
+
     when: list[When] = []
-
-    @field_validator("args")
-    @classmethod
-    def _args(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
-        return check_args(value, may_remove=False)
-
-    @field_validator("env")
-    @classmethod
-    def _env(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return check_env(value, may_remove=False)
 
 
 class RoleServer(Parts):
     """What one role gets on top of (or, by ``null``, without) what every role gets."""
 
     when: list[When] = []
-
-    @field_validator("args")
-    @classmethod
-    def _args(cls, value: dict[str, ArgValue]) -> dict[str, ArgValue]:
-        return check_args(value, may_remove=True)
-
-    @field_validator("env")
-    @classmethod
-    def _env(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return check_env(value, may_remove=True)
 
 
 class Sidecar(Document):

@@ -12,11 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from isoline.results.reasons import Verdict
 
-PLAN_SCHEMA_VERSION = 1
-POINT_SCHEMA_VERSION = 1
-LAUNCH_SCHEMA_VERSION = 1
-LOCK_SCHEMA_VERSION = 1
-MANIFEST_SCHEMA_VERSION = 1
 METRICS_VERSION = 1
 
 

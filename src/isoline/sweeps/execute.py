@@ -17,13 +17,20 @@ from isoline.runners import owners
 from isoline.runners.launcher import Launcher, StoppedError
 from isoline.settings import Settings
 from isoline.sweeps.context import Context, disk_full, folder_is_usable, full_disk_is_clear
-from isoline.sweeps.due import due_points
+from isoline.sweeps.due import due_points, is_due
 from isoline.sweeps.journal import JOURNAL, Journal
 from isoline.sweeps.launch import LaunchFailedError, LaunchRun, is_infra, needs_new_server
 from isoline.sweeps.point import RATE_HEADROOM, Attempt
 from isoline.sweeps.progress import Progress
 from isoline.sweeps.record import Live
-from isoline.sweeps.runs import Run, clear_wreckage, next_launch_number, records, verdicts
+from isoline.sweeps.runs import (
+    Run,
+    clear_wreckage,
+    launch_verdicts,
+    next_launch_number,
+    sealed_records,
+    verdicts,
+)
 
 MAX_LAUNCH_TRIES = 3
 """Starts of one launch in a row that may fail for the machine's reasons before it is given up."""
@@ -138,7 +145,7 @@ class Executor:
         return outcome
 
     def _due(self, launch: PlanLaunch) -> list[PlanPoint]:
-        return due_points(launch, verdicts(self.run))
+        return due_points(launch, launch_verdicts(self.run, launch))
 
     def _launch(self, launch: PlanLaunch) -> None:
         """Start the launch as often as its due points need; bounded, as every attempt uses up a try."""
@@ -174,7 +181,7 @@ class Executor:
 
     def _point(self, live: Live, point: PlanPoint) -> bool:
         """One attempt. Returns whether the server can serve the next point."""
-        sealed = records(self.run)[point.point_id]
+        sealed = sealed_records(self.run, point.point_id)
         self.progress.begin(point)
         attempt = Attempt(
             self.context,
@@ -195,7 +202,7 @@ class Executor:
         )
         self.progress.end(record, headline(record))
         codes = [note.code for note in record.reasons]
-        if any(item.point_id == point.point_id for item in self._due(live.launch)):
+        if is_due([*(item.verdict for item in sealed), record.verdict]):
             self.progress.again()
         return not needs_new_server(codes) and self.context.stop.why() is None
 

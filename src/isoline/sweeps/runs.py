@@ -177,18 +177,26 @@ def read_point(folder: Path) -> PointRecord:
         raise IncompleteError(what, where=str(path), remedy="look with `isoline results verify`") from None
 
 
+def sealed_records(run: Run, point_id: str) -> list[PointRecord]:
+    """The sealed attempts at one point, in order."""
+    return [read_point(folder) for folder in attempts(run.folder, point_id)]
+
+
 def records(run: Run) -> dict[str, list[PointRecord]]:
-    """point id -> its sealed attempts, in order."""
-    found = {}
-    for launch in run.plan.launches:
-        for point in launch.points:
-            found[point.point_id] = [read_point(folder) for folder in attempts(run.folder, point.point_id)]
-    return found
+    """point id -> its sealed attempts, in order; of every point of the plan."""
+    points = (point for launch in run.plan.launches for point in launch.points)
+    return {point.point_id: sealed_records(run, point.point_id) for point in points}
 
 
 def verdicts(run: Run) -> dict[str, list[Verdict]]:
     """point id -> the verdicts of its sealed attempts, in order."""
     return {point_id: [item.verdict for item in items] for point_id, items in records(run).items()}
+
+
+def launch_verdicts(run: Run, launch: PlanLaunch) -> dict[str, list[Verdict]]:
+    """The same for the points of one launch; the rest of the run is not read."""
+    ids = (point.point_id for point in launch.points)
+    return {point_id: [item.verdict for item in sealed_records(run, point_id)] for point_id in ids}
 
 
 def is_finished(run: Run) -> bool:

@@ -28,8 +28,6 @@ from isoline.recipes.imports.common import (
 from isoline.recipes.imports.inferencex_rows import Clash, Pool, Row, clashes, rows_of, unknown_labels
 from isoline.recipes.topology import Role, Topology
 
-Configs = Mapping[tuple[str, str], Mapping[str, Any]]
-
 
 @dataclass
 class _Part:
