@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import hypothesis
 import pytest
@@ -81,6 +85,62 @@ def _tools_are_there() -> bool:
 def project_root() -> Path:
     """The folder of the checkout."""
     return PROJECT
+
+
+@pytest.fixture(scope="session")
+def support() -> Callable[[str], ModuleType]:
+    """``support(name)`` is the module tests/support/<name>.py, loaded once by its path."""
+
+    def load(name: str) -> ModuleType:
+        full = f"isoline_test_{name}"
+        if full not in sys.modules:
+            spec = importlib.util.spec_from_file_location(full, PROJECT / "tests" / "support" / f"{name}.py")
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[full] = module
+            spec.loader.exec_module(module)
+        return sys.modules[full]
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def bundles(support: Callable[[str], ModuleType]) -> Any:
+    """The factory of sealed bundles, tests/support/bundles.py."""
+    return support("bundles")
+
+
+@pytest.fixture(scope="session")
+def tables(support: Callable[[str], ModuleType]) -> ModuleType:
+    """Per-request tables from short descriptions, tests/support/tables.py."""
+    return support("tables")
+
+
+@pytest.fixture(scope="session")
+def planning(support: Callable[[str], ModuleType]) -> Any:
+    """Plans of single recipes, tests/support/planning.py."""
+    return support("planning")
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path,
+    project_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    support: Callable[[str], ModuleType],
+) -> Any:
+    """A copy of the project's YAML, and the folder that the test stands in."""
+    root = tmp_path / "project"
+    copied = support("project").copy_project(project_root, root)
+    monkeypatch.chdir(root)
+    return copied
+
+
+@pytest.fixture
+def measured(project: Any, bundles: Any, support: Callable[[str], ModuleType]) -> Any:
+    """``measured(store)`` seals a run of the demo with a real lock: (its folder, the point)."""
+    module = support("locks")
+    return lambda store, sweep="demo": module.measured_run(project.root, store, bundles, sweep)
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -22,18 +19,6 @@ from isoline.settings import load_settings
 
 OLD = "20260101T000000Z-demo-aaaaaa"
 NEW = "20260102T000000Z-demo-bbbbbb"
-
-
-def load_support(name: str) -> ModuleType:
-    """A helper of tests/support, loaded by its path."""
-    path = Path(__file__).parents[1] / "support" / f"{name}.py"
-    full_name = f"isoline_support_{name}_of_frontier"
-    spec = importlib.util.spec_from_file_location(full_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full_name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def run_row(run_id: str, sweep: str = "demo") -> dict[str, Any]:
@@ -230,9 +215,10 @@ def test_without_a_complete_run_it_says_so(project: Path, capsys: pytest.Capture
     assert "--run newest" in capsys.readouterr().err
 
 
-def test_sealed_bundles_give_within_run_intervals(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sealed_bundles_give_within_run_intervals(
+    project: Path, bundles: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From sealed bundles through ingest to the table: one repetition has its within-run interval."""
-    bundles = load_support("bundles")
     plan = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1), bundles.PointDef(4)])])
     settings = load_settings()
     run_folder = bundles.make_run(settings.store, plan)

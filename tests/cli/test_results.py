@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,14 +12,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory, bundles: Any) -> Path:
     """A project with one good run of two points and one run with a bad bundle."""
-    source = Path(__file__).parent.parent / "support" / "bundles.py"
-    spec = importlib.util.spec_from_file_location("isoline_test_bundles", source)
-    assert spec is not None and spec.loader is not None
-    bundles: Any = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault("isoline_test_bundles", bundles)
-    spec.loader.exec_module(bundles)
     folder = tmp_path_factory.mktemp("project")
     for name in ("recipes", "sweeps", "results"):
         (folder / name).mkdir()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from isoline.dashboard.board import view_of
 from isoline.dashboard.config import Look
@@ -15,20 +10,6 @@ from isoline.dashboard.data import Source
 from isoline.dashboard.panel import point_panel
 from isoline.results.ingest import ingest
 from isoline.settings import Settings
-
-
-@pytest.fixture(scope="module")
-def bundles() -> Any:
-    """The factory of sealed bundles."""
-    name = "isoline_test_bundles"
-    if name not in sys.modules:
-        path = Path(__file__).parents[1] / "support" / "bundles.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 def test_what_was_sealed_is_what_is_shown(settings: Settings, bundles: Any, look: Look) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -420,18 +419,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     made.close()
 
 
-def load_support(name: str) -> ModuleType:
-    """A module of tests/support."""
-    full = f"isoline_test_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, PROJECT / "tests" / "support" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[full] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[full])
-    return sys.modules[full]
-
-
 @pytest.fixture(scope="session")
-def plain_client() -> ModuleType:
+def plain_client(support: Callable[[str], ModuleType]) -> ModuleType:
     """tests/support/plain_client.py."""
-    return load_support("plain_client")
+    return support("plain_client")

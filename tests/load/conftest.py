@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,18 +17,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 STATE_AIPERF = Path(__file__).resolve().parents[2] / ".isoline" / "envs" / "aiperf" / "bin" / "aiperf"
-
-
-@pytest.fixture(scope="session")
-def tables() -> ModuleType:
-    """Per-request tables from short descriptions, tests/support/tables.py."""
-    name = "isoline_test_tables"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SUPPORT / "tables.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 @dataclass

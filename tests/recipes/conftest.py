@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-
-SUPPORT = Path(__file__).parent.parent / "support"
-
-
-def _by_path(name: str) -> ModuleType:
-    full = f"isoline_test_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, SUPPORT / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full]
-
-
-@pytest.fixture
-def project(tmp_path: Path, project_root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A copy of the project's YAML, and the folder that the test stands in."""
-    root = tmp_path / "project"
-    copied = _by_path("project").copy_project(project_root, root)
-    monkeypatch.chdir(root)
-    return copied
-
-
-@pytest.fixture(scope="session")
-def planning() -> Any:
-    """Plans of single recipes, tests/support/planning.py."""
-    return _by_path("planning")
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,8 @@ is one of a plan. ISOLINE_WRITE_GOLDEN=1 writes the table anew.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,19 +99,6 @@ class Counts:
     widest: Pair
 
 
-def _support(name: str) -> ModuleType:
-    full = f"isoline_test_{name}"
-    if full not in sys.modules:
-        path = Path(__file__).parents[1] / "support" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(full, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full]
-
-
 def _pool(sku: str) -> Pool:
     """A pool on which every recipe of a SKU can be planned."""
     return Pool(
@@ -169,7 +154,7 @@ def plan_counts(project_root: Path, planning: Any) -> Callable[[list[LoadedRecip
 
 
 @pytest.fixture(scope="module")
-def counts(project_root: Path, data: Path, plan_counts: Any) -> Counts:
+def counts(project_root: Path, data: Path, plan_counts: Any, support: Callable[[str], ModuleType]) -> Counts:
     """All figures, from the files."""
     masters = {name: read_tree(data / "inferencex" / name) for name in MASTERS}
     expanded = {
@@ -186,9 +171,9 @@ def counts(project_root: Path, data: Path, plan_counts: Any) -> Counts:
     imported = [LoadedRecipe(draft.recipe_id, Recipe.model_validate(draft.tree)) for draft in done.drafts]
     imported_points, imported_launches = plan_counts(imported)
 
-    support = _support("recorded")
-    tools, _ = support.tools(project_root)
-    runs = support.read_lines(data / "recorded/server_commands.jsonl")
+    recorded = support("recorded")
+    tools, _ = recorded.tools(project_root)
+    runs = recorded.read_lines(data / "recorded/server_commands.jsonl")
 
     def agentic(run: dict[str, Any]) -> bool:
         return bool(run["scenario"] == "agentic")
@@ -203,7 +188,7 @@ def counts(project_root: Path, data: Path, plan_counts: Any) -> Counts:
         configs_of.setdefault(topology(run), set()).update(fitting)
     named = {name for names in configs_of.values() for name in names}
     ours = [load_recipe(project_root, recipe_id) for recipe_id in recipe_ids(project_root)]
-    paths = {item.recipe_id: support.paths_of(item.recipe.upstream) for item in ours}
+    paths = {item.recipe_id: recorded.paths_of(item.recipe.upstream) for item in ours}
     own = [item for item in ours if paths[item.recipe_id][:1] and "single_node/" in paths[item.recipe_id][0]]
     points, launches = plan_counts(own)
     widest = [
