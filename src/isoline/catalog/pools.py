@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,22 @@ class Container(Document):
     shm_gb: int = Field(default=64, ge=1)
     rootless: bool = False
     privileged: bool = False
+    env: dict[str, str] = {}  # of the runtime's command itself, on the node (CONTAINERS_CONF, say)
+
+
+class Excluded(Document):
+    """A node that launches keep away from. ``until`` (UTC, ISO 8601): null is until somebody removes it."""
+
+    node: str
+    reason: str
+    until: str | None = None
+
+    @field_validator("until")
+    @classmethod
+    def _until_is_a_time(cls, value: str | None) -> str | None:
+        if value is not None and datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone: end it with Z")
+        return value
 
 
 class Slurm(Document):
@@ -41,6 +58,8 @@ class Slurm(Document):
     constraint: str | None = None
     exclusive: bool = True
     time_limit_min: int = Field(default=240, ge=1)
+    shared_home: bool = True  # False: nothing of a job's files is seen here, they are streamed back
+    image_cache: str | None = None  # shared folder for imported images, one file a digest
     extra: list[str] = []  # further #SBATCH lines, without the prefix
 
     @field_validator("extra")
@@ -64,6 +83,10 @@ class Pool(Document):
 
     ``accelerators`` is how many a node has (for SKU ``cpu`` 1, the share of the machine), ``nodes``
     how many nodes a launch may use. ``node_memory_gb`` is what KV offload budgets are computed from.
+    ``hosts`` are the machines of a process or container pool (``ssh`` names; empty = this machine).
+    ``max_parallel`` launches may be in flight, several on one node only with ``share_node``; nothing
+    starts that would not end by ``until`` (a time of day, UTC). ``load_gb_s`` is the rate at which
+    weights are read, once somebody measured it; ``compile_s`` the time allowed for compiling beside it.
     ``client_profile`` names how the load generator runs beside the engine (see
     :mod:`isoline.load.profile`).
     """
@@ -77,6 +100,14 @@ class Pool(Document):
     nodes: int = Field(default=1, ge=1)
     node_memory_gb: float | None = Field(default=None, gt=0)
     host: str = "127.0.0.1"
+    hosts: list[str] = []
+    max_parallel: int = Field(default=1, ge=1)
+    share_node: bool = False
+    until: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    load_gb_s: float | None = Field(default=None, gt=0)
+    compile_s: float | None = Field(default=None, ge=0)
+    cache_cap_gb: float | None = Field(default=None, gt=0)  # of what we staged; the oldest unused goes first
+    exclude: list[Excluded] = []
     client_profile: Literal["shared-cpu", "gpu-host"] = "gpu-host"
     container: Container | None = None
     slurm: Slurm | None = None
@@ -93,6 +124,10 @@ class Pool(Document):
         for name in needs.get(self.launcher, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"launcher {self.launcher} needs the part {name}")
+        if len(set(self.hosts)) != len(self.hosts):
+            raise ValueError("hosts: a machine is named twice")
+        if self.hosts and self.launcher not in ("container", "process"):
+            raise ValueError("hosts: only pools of launcher container or process name their machines")
         if self.launcher == "slurm" and self.slurm and self.slurm.container != "none" and not self.container:
             raise ValueError("containers under slurm need the part container")
         return self

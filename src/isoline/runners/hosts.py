@@ -1,0 +1,153 @@
+"""Running commands on the machines of a pool: here, or over SSH. Every command has a time-out.
+
+A tool that is missing, hangs or cannot be reached raises :class:`ToolUnavailableError`: it is never
+read as an answer ("no such container", "job gone").
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from isoline.errors import InfraError
+
+QUICK_S = 20.0
+"""Time-out of commands that only ask something."""
+
+SSH_OPTIONS = (
+    "-o", "BatchMode=yes",
+    "-o", "ConnectTimeout=10",
+    "-o", "ServerAliveInterval=10",
+    "-o", "ServerAliveCountMax=3",
+)  # fmt: skip
+SSH_FAILED = 255
+NOT_FOUND = 127
+
+
+class ToolUnavailableError(InfraError):
+    """A tool gave no answer: it is missing, hung past its time-out, or its machine is out of reach."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """One finished command. ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+    took_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with 0."""
+        return self.exit_code == 0
+
+    def last_line(self) -> str:
+        """The last line that says something: of the errors, else of the output."""
+        rows = [row.strip() for row in (self.stderr or self.stdout).splitlines() if row.strip()]
+        return rows[-1][:300] if rows else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine of a pool. ``address`` None is this machine; else what ``ssh`` is given (host or user@host).
+
+    :param name: what people call it; node name in leases, quarantine and logs.
+    :param env: extra environment for local commands (``CONTAINERS_CONF`` in tests, say).
+    """
+
+    name: str
+    address: str | None = None
+    ssh_options: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether commands run on this machine."""
+        return self.address is None
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        """The local command that runs ``argv`` on this machine."""
+        if self.address is None:
+            return list(argv)
+        command = shlex.join([*(f"{name}={value}" for name, value in self.env.items()), *argv])
+        if self.env:
+            command = f"env {command}"
+        return ["ssh", *SSH_OPTIONS, *self.ssh_options, self.address, "--", command]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float = QUICK_S,
+        input: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Run a command to its end and return what it said, whatever its exit code is.
+
+        :param env: added to the environment of a local command.
+        :raises ToolUnavailableError: missing program, time-out, or a machine out of reach.
+        """
+        began = time.monotonic()
+        words = self.words(argv)
+        process = None
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **(self.env if self.is_local else {}), **(env or {})},
+                start_new_session=True,  # a time-out must end its children too
+            )
+            out, err = process.communicate(input.encode() if input is not None else None, timeout=timeout_s)
+        except FileNotFoundError:
+            raise ToolUnavailableError(
+                f"{words[0]} is not on PATH", where=self.name, remedy=f"install {words[0]}"
+            ) from None
+        except OSError as error:
+            raise ToolUnavailableError(
+                f"{words[0]} cannot be started: {error.strerror}", where=self.name
+            ) from error
+        except subprocess.TimeoutExpired:
+            raise ToolUnavailableError(
+                f"{argv[0]} did not answer within {timeout_s:g} s",
+                where=self.name,
+                remedy="look at that machine; nothing was concluded from the silence",
+            ) from None
+        finally:
+            if process is not None and process.poll() is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=5)
+        done = Done(
+            tuple(argv),
+            process.returncode,
+            out.decode(errors="replace"),
+            err.decode(errors="replace"),
+            time.monotonic() - began,
+        )
+        if not self.is_local and done.exit_code == SSH_FAILED:
+            raise ToolUnavailableError(
+                f"ssh: {done.last_line()}", where=self.name, remedy="look at that machine"
+            )
+        if not self.is_local and done.exit_code == NOT_FOUND:
+            raise ToolUnavailableError(
+                f"{argv[0]} is not on PATH there",
+                where=self.name,
+                remedy=f"install {argv[0]} on that machine",
+            )
+        return done
+
+
+def this_host(name: str | None = None) -> Host:
+    """The machine that Isoline runs on."""
+    return Host(name or os.uname().nodename)
