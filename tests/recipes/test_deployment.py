@@ -8,10 +8,20 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.pools import Pool, load_pool
-from isoline.recipes.deployment import PLACEHOLDERS, Command, Deployment, filled, placeholders_in
+from isoline.recipes.deployment import (
+    PLACEHOLDERS,
+    Command,
+    Deployment,
+    deployment_of,
+    filled,
+    placeholders_in,
+)
 from isoline.recipes.device_profiles import PROFILES
+from isoline.recipes.load import load_recipe
+from isoline.recipes.render import render
 from isoline.recipes.renderers.container import OWNER_LABELS, container_argv
 from isoline.recipes.renderers.text import line, nodes_for, plain, quoted, slurm_script
+from isoline.sweeps.sources import inputs_of, shape_of
 
 
 def command(name: str = "aggregated", **more: object) -> Command:
@@ -132,3 +142,23 @@ def test_a_script_starts_every_worker(project_root: Path) -> None:
     assert text.endswith("\nwait -n\n")
     assert "#SBATCH --nodes=2\n" in text
     assert "# image repo/image:tag\n" in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pool"),
+    [
+        ("smollm2-135m/llamacpp-cpu-q4_1", "local"),
+        ("deepseek-v4-pro/sglang-b300-mxfp4-agentic-mtp-dram-hicache", "examples/b300-slurm"),
+        ("qwen3.5-397b-a17b/dynamo-sglang-gb300-nvl72-nvfp4-8k1k-disagg", "examples/gb300-slurm"),
+    ],
+)
+def test_a_plans_identity_gives_the_deployment_again(project_root: Path, recipe: str, pool: str) -> None:
+    """What a plan holds of a launch is enough to start it: programs, order, roles, devices, ports."""
+    loaded = load_recipe(project_root, recipe)
+    where = load_pool(project_root, pool)
+    scenario = next(iter(loaded.recipe.scenarios))
+    for topology in loaded.recipe.topologies:
+        level = min(loaded.recipe.scenarios[scenario].all)
+        shape = shape_of(project_root, scenario)
+        rendered = render(loaded, topology, where, shape, level, inputs_of(project_root, loaded))
+        assert deployment_of(rendered.identity) == rendered.deployment

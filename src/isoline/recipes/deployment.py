@@ -9,7 +9,9 @@ from typing import Any
 
 from isoline.recipes.topology import RoleName
 
-PLACEHOLDER = re.compile(r"\{(?:port\.[a-z][a-z0-9_]*|file\.[A-Za-z0-9._-]+|[a-z_]+)\}")
+PLACEHOLDER = re.compile(
+    r"\{(?:port\.[a-z][a-z0-9_]*|file\.[A-Za-z0-9._-]+|url\.(?:aggregated|prefill|decode)|[a-z_]+)\}"
+)
 
 PLACEHOLDERS: tuple[str, ...] = (
     "python",
@@ -23,7 +25,8 @@ PLACEHOLDERS: tuple[str, ...] = (
     "role",
     "worker",
 )
-"""Names that a launcher fills in; besides ``port.NAME`` (leased) and ``file.NAME`` (a written file)."""
+"""Names that a launcher fills in; besides ``port.NAME`` (leased), ``file.NAME`` (a written file) and
+``url.ROLE``. A word that is nothing but ``{url}`` or ``{url.ROLE}`` becomes one word for each worker."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,22 @@ class Deployment:
     def gpus(self) -> int:
         """Devices of all workers."""
         return sum(item.gpus * item.workers for item in self.workers)
+
+
+def deployment_of(identity: Mapping[str, Any]) -> Deployment:
+    """The deployment that a launch's identity describes: what a plan holds of it."""
+    roles = {name for name, role in identity["topology"].items() if role}
+    before: list[Command] = []
+    workers: list[Command] = []
+    after: list[Command] = []
+    for item in identity["commands"]:
+        is_worker = item["name"] in roles
+        command = Command(
+            **{**item, "ports": tuple(item["ports"]), "packages": tuple(item["packages"])},
+            role=item["name"] if is_worker else None,
+        )
+        (workers if is_worker else after if workers else before).append(command)
+    return Deployment(identity["image"].get("ref"), tuple(before), tuple(workers), tuple(after))
 
 
 def placeholders_in(words: list[str]) -> set[str]:

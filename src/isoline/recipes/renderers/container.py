@@ -6,6 +6,9 @@ from isoline.catalog.pools import Container
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.device_profiles import PROFILES
 
+INSIDE_SCRATCH = "/scratch"
+"""Where the launch's own folder is inside a container; ``{scratch}`` is its path on the node."""
+
 OWNER_LABELS = ("run", "launch", "host", "pid", "start")
 """Labels that clean-up goes by: it removes what bears them, and nothing else."""
 
@@ -36,14 +39,19 @@ def container_argv(deployment: Deployment, command: Command, pool: Container) ->
         argv += ["--security-opt", option]
     if pool.privileged:
         argv.append("--privileged")
-    argv += ["--volume", f"{pool.model_cache}:/models:ro", "--volume", "{scratch}:/scratch"]
+    argv += ["--volume", f"{pool.model_cache}:/models:ro", "--volume", f"{{scratch}}:{INSIDE_SCRATCH}"]
     if command.gpus and profile.visible_env:
         argv += ["--env", f"{profile.visible_env}={{devices}}"]
     for name, value in (*profile.env, *command.env.items()):
-        argv += ["--env", f"{name}={value}"]
+        argv += ["--env", f"{name}={_inside(value)}"]
+    words = [_inside(word) for word in command.argv]
     # The image's own entry point may be a shell script that adds arguments: ours is the program.
-    argv += ["--entrypoint", command.argv[0], deployment.image or "{image}"]
-    return argv + command.argv[1:]
+    argv += ["--entrypoint", words[0], deployment.image or "{image}"]
+    return argv + words[1:]
+
+
+def _inside(word: str) -> str:
+    return word.replace("{scratch}", INSIDE_SCRATCH)
 
 
 def _devices(pool: Container) -> list[str]:
