@@ -216,3 +216,65 @@ def test_a_mistake_in_any_file_is_one_line(
     (text,) = capsys.readouterr().err.splitlines()
     assert text.startswith(f"isoline: {file}:{line}: ")
     assert said in text
+
+
+def states(capsys: pytest.CaptureFixture[str], store: Path, *words: str) -> dict[str, list[int]]:
+    """State -> concurrencies of demo-short's points in the demo's plan."""
+    found: dict[str, list[int]] = {}
+    assert run(["sweep", "plan", "demo", "--store", str(store), "--format", "json", *words]) == 0
+    for row in json.loads(out(capsys)):
+        if ".demo-short." in row["point_id"]:
+            level = int(row["point_id"].split(".demo-short.c")[1].split(".")[0])
+            found.setdefault(row["state"], []).append(level)
+    return found
+
+
+@pytest.mark.parametrize("others", ["true", "false"])
+def test_an_added_concurrency_plans_one_point(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str], others: str
+) -> None:
+    """One concurrency more plans one point; another argument, a repetition more or --new plan all."""
+    demo = "sweeps/demo.yaml"
+    project.edit(demo, "    accuracy: {arithmetic-mini: [4]}\n", "")
+    project.edit(demo, "from_other_runs: true", f"from_other_runs: {others}")
+    project.edit(demo, "concurrency: [1, 2, 4, 8]", "concurrency: [1, 2, 4]")
+    folder, _ = measured(store)
+    assert states(capsys, store) == {"measured": [1, 2, 4, 4]}
+    project.edit(demo, "concurrency: [1, 2, 4]", "concurrency: [1, 2, 4, 8]")
+    base = f"reused from {folder.name}"
+    assert states(capsys, store) == {"due, added": [8], base: [1, 2, 4, 4]}
+    assert run(["sweep", "plan", "demo", "--store", str(store), "--out", "plan.json"]) == 0
+    assert f"added to the curve of run {folder.name}: demo-short c8\n" in out(capsys)
+    plan = Plan.model_validate_json((project.root / "plan.json").read_bytes())
+    assert len(plan.reused) == 6
+    ((addition, point),) = zip(plan.additions, plan.launches[0].points, strict=True)
+    assert (addition.base_run_id, addition.point_ids) == (folder.name, [point.point_id])
+    assert plan.launches[0].estimate_s < 2 * point.estimate_s
+    project.edit(demo, "{4: 2}", "{4: 2, 2: 2}")
+    assert states(capsys, store) == {"due": [1, 2, 2, 4, 4, 8]}
+    project.edit(demo, "{4: 2, 2: 2}", "{4: 2}")
+    assert states(capsys, store, "--new") == {"due": [1, 2, 4, 4, 8]}
+    project.edit(RECIPE, "threads: 2", "threads: 1")
+    assert states(capsys, store) == {"due": [1, 2, 4, 4, 8]}
+
+
+def test_nothing_is_reused_that_people_withdrew_or_that_is_old(
+    project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A withdrawn point, and a base older than the sweep allows, make the whole curve due."""
+    demo = "sweeps/demo.yaml"
+    project.edit(demo, "    accuracy: {arithmetic-mini: [4]}\n", "")
+    project.edit(demo, "concurrency: [1, 2, 4, 8]", "concurrency: [1, 2, 4]")
+    folder, point = measured(store)
+    project.edit(demo, "concurrency: [1, 2, 4]", "concurrency: [1, 2, 4, 8]")
+    decided = {"run_id": folder.name, "point_id": point.point_id, "action": "withdraw"}
+    said = {"reason": "a reason that is long enough", "reviewer": "someone", "dated": "2026-12-02"}
+    content = {"schema_version": 1, "overrides": [decided | said]}
+    (project.root / "results").mkdir(exist_ok=True)
+    kept = project.root / "results" / "overrides.yaml"
+    kept.write_text(json.dumps(content))
+    assert states(capsys, store) == {"due": [1, 2, 4, 4, 8]}
+    kept.unlink()
+    assert list(states(capsys, store)) == ["due, added", f"reused from {folder.name}"]
+    project.edit(demo, "max_age_h: null ", "max_age_h: 0.001 ")
+    assert states(capsys, store) == {"due": [1, 2, 4, 4, 8]}

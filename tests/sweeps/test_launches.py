@@ -18,6 +18,7 @@ from isoline.recipes.schema import Recipe
 from isoline.results.checks import check_plan
 from isoline.results.identity import slug
 from isoline.results.records import Plan
+from isoline.sweeps.assemble import check_limits
 from isoline.sweeps.estimates import Past
 from isoline.sweeps.plan import make_plan
 
@@ -206,8 +207,9 @@ def test_the_window(project_root: Path, planning: Any) -> None:
 
     def within(hours: float) -> Plan:
         sweep = type(sources.sweep).model_validate({**sources.sweep.model_dump(), "window": {"hours": hours}})
-        object.__setattr__(sources, "sweep", sweep)
-        return make_plan(sources, {})
+        plan = make_plan(sources, {})
+        check_limits(sweep, plan)
+        return plan
 
     within(walls[longest] / 3600 + 0.001)
     hours = sum(walls.values()) / 3600 / 2  # between the shorter one and the longer one

@@ -23,7 +23,7 @@ from isoline.results.bundle import (
 )
 from isoline.results.checks import check_launch, plan_digest
 from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord, Reused
+from isoline.results.records import Addition, LaunchRecord, Reused
 from isoline.sweeps import runs
 
 OLD = "20261201T020000Z-demo-aaaaaa"
@@ -152,7 +152,7 @@ def test_an_attempt_that_cannot_be_read_is_told(bundles: Any, store: Path) -> No
     (folder / broken / "1" / "point.json").write_text('{"verdict": "valid"}')
     with pytest.raises(IncompleteError, match=r"point\.json.*results verify"):
         runs.records(runs.named_run(store, OLD))
-    ((run_id, found),) = runs.measured_elsewhere(store, plan, None)
+    ((run_id, found, *_),) = runs.measured_elsewhere(store, plan, None)
     assert run_id == OLD
     assert broken not in found
     assert len(found) == 3
@@ -170,9 +170,35 @@ def test_measured_elsewhere(bundles: Any, store: Path) -> None:
     assert (newer[1][first].attempt, newer[1][first].verdict) == (2, Verdict.INVALID)
     assert len(newer[1]) == 3
     assert older[1][first].accuracy == {"arithmetic"}
-    assert [name for name, _ in runs.measured_elsewhere(store, plan, 11, now=NOON)] == [NEW]
+    assert [run.run_id for run in runs.measured_elsewhere(store, plan, 11, now=NOON)] == [NEW]
     other = bundles.make_plan([(bundles.LaunchDef(args=()), [bundles.PointDef(1)])])
-    assert runs.measured_elsewhere(store, other, None) == []
+    assert [run.found for run in runs.measured_elsewhere(store, other, None)] == [{}, {}]
+    foreign = bundles.make_plan([(bundles.LaunchDef(model="other"), [bundles.PointDef(1)])])
+    assert runs.measured_elsewhere(store, foreign, None) == []
+
+
+def test_what_a_run_has_of_a_curve(bundles: Any, store: Path) -> None:
+    """A curve that was added to holds what it took over, with the run that measured it; own runs are told."""
+    plan = bundles.make_plan()
+    (launch,) = plan.launches
+    bundles.make_run(store, plan, OLD)
+    *kept, new = launch.points
+    key = new.curve_key
+    reused = [
+        Reused(point_id=p.point_id, run_id=OLD, attempt=1, accuracy=[], curve_key=p.curve_key) for p in kept
+    ]
+    changes = {"launches": [launch.model_copy(update={"points": [new]})], "reused": reused}
+    addition = Addition(curve_key=key, base_run_id=OLD, point_ids=[new.point_id])
+    grown = plan.model_copy(update=changes | {"additions": [addition]})
+    bundles.make_run(store, grown, NEW)
+    newer, older = runs.measured_elsewhere(store, plan, None)
+    assert newer.curves[key] == {p.point_id: OLD for p in kept} | {new.point_id: NEW}
+    assert set(older.curves[key].values()) == {OLD}
+    assert newer.expected == older.expected == newer.curves[key].keys()
+    assert newer.is_own and older.is_own and newer.found[new.point_id].pool == "local"
+    foreign = plan.model_copy(update={"sweep": "other"})
+    assert [run.is_own for run in runs.measured_elsewhere(store, foreign, None)] == [False, False]
+    assert runs.measured_elsewhere(store, foreign, None, own_only=True) == []
 
 
 def test_what_is_shown_nowhere_is_measured_again(bundles: Any, store: Path) -> None:
@@ -181,13 +207,12 @@ def test_what_is_shown_nowhere_is_measured_again(bundles: Any, store: Path) -> N
     bundles.make_run(store, bundles.make_plan(publish=False), OLD)
     assert runs.find_run(store, plan, None) is None
     assert runs.measured_elsewhere(store, plan, None) == []
-    assert [name for name, _ in runs.measured_elsewhere(store, bundles.make_plan(publish=False), None)] == [
-        OLD
-    ]
+    try_out = bundles.make_plan(publish=False)
+    assert [run.run_id for run in runs.measured_elsewhere(store, try_out, None)] == [OLD]
     bundles.make_run(store, plan, NEW)
     first = plan.launches[0].points[0].point_id
     assert runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, None)}) == []
-    ((_, found),) = runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, first)})
+    ((_, found, *_),) = runs.measured_elsewhere(store, plan, None, withdrawn={(NEW, first)})
     assert first not in found
     assert len(found) == 3
 

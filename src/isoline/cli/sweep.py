@@ -37,6 +37,7 @@ StoreOption = Annotated[
 
 
 def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
+    added = {name for item in plan.additions for name in item.point_ids}
     rows: list[dict[str, Any]] = [
         {
             "launch": launch.launch_digest[:10],
@@ -44,7 +45,8 @@ def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
             "gpus": launch.gpus,
             "accuracy": " ".join(point.accuracy) or None,
             "estimate_s": point.estimate_s,
-            "state": "due" if point.point_id in due else "measured",
+            "state": ("due" if point.point_id in due else "measured")
+            + (", added" if point.point_id in added else ""),
         }
         for launch in plan.launches
         for point in launch.points
@@ -89,6 +91,11 @@ def _show_plan(prepared: Prepared, format: str) -> None:
         for name, ref in sorted(plan.channels.items()):
             mark = "" if "@sha256:" in ref else " (unresolved: known by its tag only)"
             typer.echo(f"channel {name}: {ref}{mark}")
+        points = {point.point_id: point for launch in plan.launches for point in launch.points}
+        for addition in plan.additions:
+            new = [points[name] for name in addition.point_ids]
+            levels = ", ".join(dict.fromkeys(f"{point.scenario} c{point.concurrency}" for point in new))
+            typer.echo(f"added to the curve of run {addition.base_run_id}: {levels}")
         for item in plan.excluded:
             typer.echo(f"excluded: {item.what}: {item.why}")
 

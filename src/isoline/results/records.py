@@ -77,12 +77,25 @@ class Excluded(Record):
 
 
 class Reused(Record):
-    """A point that has a counting attempt in another run."""
+    """A point that has a counting attempt in another run: the one that measured it."""
 
     point_id: str
     run_id: str
     attempt: int
     accuracy: list[str]
+    curve_key: str = ""
+
+
+class Addition(Record):
+    """A curve of another run to which this plan only adds concurrencies (DESIGN 5.8).
+
+    The curve in this run is its points of ``launches``, which are ``point_ids``, and those of
+    ``reused`` with its key, which are all that ``base_run_id`` has of it.
+    """
+
+    curve_key: str
+    base_run_id: str
+    point_ids: list[str]
 
 
 class Plan(Record):
@@ -98,6 +111,7 @@ class Plan(Record):
     excluded: list[Excluded]
     shards: int
     budget: dict[str, Any]
+    additions: list[Addition] = []
     publish: bool = True  # False: a try-out; its points are never official and in no snapshot
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isoline.errors import InputError
 from isoline.results import identity
 from isoline.results.checks import plan_digest
-from isoline.results.records import Excluded, Plan, PlanLaunch, Reused
+from isoline.results.records import Addition, Excluded, Plan, PlanLaunch, Reused
 from isoline.sweeps.schema import Sweep
 
 
@@ -20,19 +20,10 @@ def assemble(
     excluded: list[Excluded],
     created_from: Mapping[str, Any],
     channels: Mapping[str, str] | None = None,
+    additions: Sequence[Addition] = (),
 ) -> Plan:
-    """A plan with its digest and its budget.
-
-    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
-    """
-    _check_window(sweep, launches)
+    """A plan with its digest and its budget, which :func:`check_limits` compares with the sweep's."""
     gpu_minutes = round(sum(launch.estimate_s * launch.gpus for launch in launches) / 60, 1)
-    if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
-        raise InputError(
-            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}",
-            where=f"sweeps/{sweep.name}.yaml",
-            remedy="select less, or raise the budget",
-        )
     plan = Plan(
         plan_digest="",
         sweep=sweep.name,
@@ -43,9 +34,25 @@ def assemble(
         excluded=excluded,
         shards=1,
         budget={"gpu_minutes": gpu_minutes, "usd": None},
+        additions=list(additions),
         publish=sweep.publish,
     )
     return plan.model_copy(update={"plan_digest": plan_digest(plan)})
+
+
+def check_limits(sweep: Sweep, plan: Plan) -> None:
+    """Refuse a plan that takes more than the sweep allows.
+
+    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
+    """
+    _check_window(sweep, plan.launches)
+    gpu_minutes = plan.budget["gpu_minutes"]
+    if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
+        raise InputError(
+            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}",
+            where=f"sweeps/{sweep.name}.yaml",
+            remedy="select less, or raise the budget",
+        )
 
 
 def joined(first: PlanLaunch, second: PlanLaunch) -> tuple[PlanLaunch, Excluded]:

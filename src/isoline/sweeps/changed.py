@@ -11,6 +11,7 @@ from pathlib import Path
 from isoline.errors import InputError
 from isoline.results.records import Excluded, Plan
 from isoline.sweeps.assemble import assemble
+from isoline.sweeps.due import without
 from isoline.sweeps.plan import make_plan
 from isoline.sweeps.schema import Sweep, load_sweep
 from isoline.sweeps.sources import read_sources
@@ -66,10 +67,7 @@ def only_new(plan: Plan, sweep: Sweep, known: set[str]) -> Plan:
         points = [point for point in launch.points if point.point_digest not in known]
         left_out += [point.point_id for point in launch.points if point.point_digest in known]
         if points:
-            estimate = launch.estimate_s - sum(
-                point.estimate_s for point in launch.points if point.point_digest in known
-            )
-            launches.append(launch.model_copy(update={"points": points, "estimate_s": round(estimate, 1)}))
+            launches.append(without(launch, points))
     excluded = [*plan.excluded, *(Excluded(what=name, why="not changed") for name in left_out)]
     return assemble(
         sweep,

@@ -338,7 +338,7 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
     Two recipes that render to the same launch are one launch (:func:`joined`): else points would be
     measured twice under one identity.
 
-    :raises InputError: for contradictions between sweep, recipes and pool, and over the budget.
+    :raises InputError: for contradictions between sweep, recipes and pool.
     """
     wanted, excluded = _collect(sources)
     launches: dict[str, PlanLaunch] = {}

@@ -13,12 +13,12 @@ from isoline.catalog.treecache import cached_trees
 from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
 from isoline.settings import Settings
-from isoline.sweeps.assemble import assemble
+from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_new
-from isoline.sweeps.due import due_points, reuse
+from isoline.sweeps.due import due_points, grown_from, reuse
 from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
-from isoline.sweeps.schema import load_sweep
+from isoline.sweeps.schema import Sweep, load_sweep
 from isoline.sweeps.sources import git_state, read_sources
 
 
@@ -57,7 +57,6 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
 
 
 def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
-    is_new = wishes.is_new
     document = load_sweep(settings.project, sweep)
     sources = read_sources(settings.project, document, pool=wishes.pool, images=wishes.images)
     sources = replace(sources, past=past_durations(settings.store))
@@ -66,25 +65,42 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
         plan = only_new(
             plan, document, digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
         )
-    if is_new:
-        return Prepared(sources, plan, None)
-    run = find_run(settings.store, plan, document.reuse.max_age_h)
-    if run is not None:
-        return Prepared(sources, run.plan, run)
-    if document.reuse.from_other_runs:
-        decided = load_overrides(settings.project)
-        withdrawn = {(item.run_id, item.point_id) for item in decided if item.action == "withdraw"}
-        elsewhere = measured_elsewhere(settings.store, plan, document.reuse.max_age_h, withdrawn=withdrawn)
-        launches, reused = reuse(plan.launches, elsewhere)
-        plan = assemble(
-            document,
-            launches,
-            reused=reused,
-            excluded=plan.excluded,
-            created_from=plan.created_from,
-            channels=plan.channels,
-        )
-    return Prepared(sources, plan, None)
+    run = None if wishes.is_new else find_run(settings.store, plan, document.reuse.max_age_h)
+    if run is None and not wishes.is_new:
+        plan = _without_known(settings, document, plan)
+    check_limits(document, plan)
+    return Prepared(sources, run.plan if run else plan, run)
+
+
+def _without_known(settings: Settings, document: Sweep, plan: Plan) -> Plan:
+    """The plan without what other runs have of it (DESIGN 5.8).
+
+    Where only the sweep's own runs count, they do when the plan adds to the newest of them and changes
+    nothing else; a plan that changes what was measured is a new beginning.
+    """
+    withdrawn = {
+        (item.run_id, item.point_id) for item in load_overrides(settings.project) if item.action == "withdraw"
+    }
+    elsewhere = measured_elsewhere(
+        settings.store,
+        plan,
+        document.reuse.max_age_h,
+        withdrawn=withdrawn,
+        own_only=not document.reuse.from_other_runs,
+    )
+    if not document.reuse.from_other_runs:
+        planned = [point.point_id for launch in plan.launches for point in launch.points]
+        elsewhere = grown_from(planned, elsewhere)
+    launches, reused, additions = reuse(plan.launches, elsewhere)
+    return assemble(
+        document,
+        launches,
+        reused=reused,
+        excluded=plan.excluded,
+        created_from=plan.created_from,
+        channels=plan.channels,
+        additions=additions,
+    )
 
 
 def count_due(plan: Plan, run: Run | None) -> int:

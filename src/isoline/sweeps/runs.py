@@ -210,23 +210,30 @@ def measured_elsewhere(
     max_age_h: float | None,
     now: datetime | None = None,
     withdrawn: Collection[tuple[str, str | None]] = (),
+    *,
+    own_only: bool = False,
 ) -> list[OtherRun]:
     """Each run that is young enough, newest first, with its counting attempts at points of the plan.
 
-    An attempt that cannot be read counts as none: it is measured again. So does one that is shown
-    nowhere: withdrawn, or of a try-out where the plan is to be published.
+    Runs that have neither a point nor a curve of it are left out. An attempt that cannot be read
+    counts as none: it is measured again. So does one that is shown nowhere: withdrawn, or of a
+    try-out where the plan is to be published.
 
     :param withdrawn: (run id, point id, None for the whole run) that people have withdrawn.
+    :param own_only: of the plan's own sweep only.
     """
-    wanted = sorted({point.point_id for launch in plan.launches for point in launch.points})
+    points = [point for launch in plan.launches for point in launch.points]
+    wanted = sorted({point.point_id for point in points})
+    keys = {point.curve_key for point in points}
     others: list[OtherRun] = []
     moment = now or datetime.now(UTC)
-    for run in runs_newest_first(store):
+    for run in runs_newest_first(store, plan.sweep if own_only else None):
         if max_age_h is not None and (moment - started(run.run_id)).total_seconds() / 3600 > max_age_h:
             continue
         if (plan.publish and not run.plan.publish) or (run.run_id, None) in withdrawn:
             continue
         found = {}
+        pools = {item.point_id: launch.pool for launch in run.plan.launches for item in launch.points}
         for point_id in wanted:
             if (run.run_id, point_id) in withdrawn:
                 continue
@@ -235,10 +242,25 @@ def measured_elsewhere(
                 if sealed:
                     last = read_point(sealed[-1])
                     tasks = frozenset(item.task for item in last.accuracy)
-                    found[point_id] = Elsewhere(last.attempt, last.verdict, tasks)
-        if found:
-            others.append((run.run_id, found))
+                    pool = pools.get(point_id, "")
+                    found[point_id] = Elsewhere(last.attempt, last.verdict, tasks, pool)
+        curves = _curves(run)
+        if found or keys & curves.keys():
+            expected = frozenset([*pools, *(item.point_id for item in run.plan.reused)])
+            others.append(OtherRun(run.run_id, found, curves, run.plan.sweep == plan.sweep, expected))
     return others
+
+
+def _curves(run: Run) -> dict[str, dict[str, str]]:
+    """Curve key -> point id -> the run that measured it, of each curve that the run has."""
+    curves: dict[str, dict[str, str]] = {}
+    for launch in run.plan.launches:
+        for point in launch.points:
+            curves.setdefault(point.curve_key, {})[point.point_id] = run.run_id
+    for item in run.plan.reused:
+        if item.curve_key in {addition.curve_key for addition in run.plan.additions}:
+            curves[item.curve_key][item.point_id] = item.run_id
+    return curves
 
 
 PAST_RUNS = 20
