@@ -86,7 +86,7 @@ def isoline(project: Path, *words: str) -> tuple[float, float, float]:
     program = [
         sys.executable,
         "-c",
-        "import sys; from isoline.cli.main import run; sys.exit(run(sys.argv[1:]))",
+        "import sys; from isoline.cli.main import main; main()",
     ]
     *figures, code = process([*program, *words], env)
     if code not in (0, 3):

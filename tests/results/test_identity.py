@@ -36,6 +36,13 @@ def test_what_has_no_json_has_no_digest(value: Any) -> None:
         identity.digest(value)
 
 
+@given(st.dictionaries(st.text(), VALUES, max_size=6))
+def test_a_digest_of_parts_is_that_of_the_whole(value: dict[str, Any]) -> None:
+    """Bytes of the parts in any order give the digest of the mapping."""
+    parts = {name: identity.canonical_json(item) for name, item in reversed(list(value.items()))}
+    assert identity.digest_of_parts(parts) == identity.digest(value)
+
+
 def test_digest_is_the_published_one() -> None:
     """The digest of a known value: a change of the form would give every point a new name."""
     assert identity.canonical_json({"b": "ü", "a": [1, None]}) == '{"a":[1,null],"b":"ü"}'.encode()

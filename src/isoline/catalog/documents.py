@@ -32,7 +32,7 @@ class Document(BaseModel):
     Strict, because `tp: true` is a mistake and not the number 1.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class ValueAtError(ValueError):

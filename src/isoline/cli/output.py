@@ -137,6 +137,8 @@ def cell_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(cell_text(item) for item in value)
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+    if text.isprintable():
+        return text
     # A newline or an escape sequence out of a server log must not change the table or the terminal.
     return "".join(char if char.isprintable() else " " for char in text)
 

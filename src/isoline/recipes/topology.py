@@ -41,12 +41,10 @@ class Role(Document):
 
     def label(self) -> str:
         """Short name, such as ``tp8``, ``2xtp4-ep4``: what is 1 is left out, except tp."""
-        parts = [f"tp{self.tp}"]
-        for name, short in (("pp", "pp"), ("ep", "ep"), ("dp_attention", "dpa"), ("dcp", "dcp")):
-            value = getattr(self, name)
+        text = f"tp{self.tp}"
+        for short, value in (("pp", self.pp), ("ep", self.ep), ("dpa", self.dp_attention), ("dcp", self.dcp)):
             if value > 1:
-                parts.append(f"{short}{value}")
-        text = "-".join(parts)
+                text += f"-{short}{value}"
         return f"{self.workers}x{text}" if self.workers > 1 else text
 
 

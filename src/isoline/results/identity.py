@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -24,6 +25,20 @@ def canonical_json(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """SHA-256 (64 hex digits) over the canonical JSON of ``value``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def digest_of_parts(parts: Mapping[str, bytes]) -> str:
+    """The :func:`digest` of a mapping whose values are given as their canonical bytes.
+
+    What thousands of mappings have in common is so written once, not once for each.
+    """
+    rows = (_name(name) + parts[name] for name in sorted(parts))
+    return hashlib.sha256(b"{" + b",".join(rows) + b"}").hexdigest()
+
+
+@lru_cache(maxsize=1 << 10)
+def _name(name: str) -> bytes:
+    return canonical_json(name) + b":"
 
 
 def slug(recipe_id: str) -> str:

@@ -63,6 +63,11 @@ class Sources:
         """Scenario -> what a point's digest covers of it."""
         return {item.name: item.identity() for item in self.scenarios.values()}
 
+    @cached_property
+    def scenario_bytes(self) -> dict[str, bytes]:
+        """Scenario -> the canonical bytes of its identity."""
+        return {name: identity.canonical_json(item) for name, item in self.scenario_identities.items()}
+
     @property
     def pool(self) -> Pool:
         """The only pool.
@@ -200,6 +205,13 @@ def _curve(
     }
 
 
+@lru_cache
+def _generator(client_profile: str) -> tuple[dict[str, Any], bytes]:
+    """What a point's digest covers of a client profile, and its canonical bytes."""
+    known = profile(client_profile).identity()
+    return known, identity.canonical_json(known)
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where a point is: its recipe, topology, pool and rendered launch."""
@@ -211,6 +223,27 @@ class _Place:
     is_twin: bool
     label: str
     curves: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    whos: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = field(default_factory=dict)
+
+    def who(self, sources: Sources, scenario: Scenario) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """What a point's digest covers, but for its concurrency; and the canonical bytes of it."""
+        if scenario.name not in self.whos:
+            generator, generator_bytes = _generator(self.pool.client_profile)
+            who = {
+                "launch_digest": self.rendered.launch_digest,
+                "scenario": sources.scenario_identities[scenario.name],
+                "dataset_digest": sources.dataset_digests[scenario.dataset],
+                "concurrency": None,
+                "load_generator": generator,
+            }
+            known = {
+                "launch_digest": identity.canonical_json(who["launch_digest"]),
+                "scenario": sources.scenario_bytes[scenario.name],
+                "dataset_digest": identity.canonical_json(who["dataset_digest"]),
+                "load_generator": generator_bytes,
+            }
+            self.whos[scenario.name] = who, known
+        return self.whos[scenario.name]
 
     def curve(self, sources: Sources, scenario: Scenario) -> tuple[dict[str, Any], str]:
         """(the curve's fields, its key) in a scenario; the same for all concurrencies."""
@@ -227,14 +260,9 @@ class _Place:
 def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks: list[str]) -> PlanPoint:
     recipe_id, recipe = place.loaded.recipe_id, place.loaded.recipe
     dataset = sources.datasets[row.scenario.dataset]
-    who = {
-        "launch_digest": place.rendered.launch_digest,
-        "scenario": sources.scenario_identities[row.scenario.name],
-        "dataset_digest": sources.dataset_digests[dataset.name],
-        "concurrency": row.concurrency,
-        "load_generator": profile(place.pool.client_profile).identity(),
-    }
-    point_digest = identity.digest(who)
+    who, known = place.who(sources, row.scenario)
+    who = {**who, "concurrency": row.concurrency}
+    point_digest = identity.digest_of_parts({**known, "concurrency": b"%d" % row.concurrency})
     curve, key = place.curve(sources, row.scenario)
     for task in [*([recipe.canary] if recipe.canary else []), *tasks]:
         if sources.datasets[task].kind != "questions":
