@@ -1,0 +1,10 @@
+"""``isoline pool``: the machines. Each verb has its module; this one only registers them."""
+
+from __future__ import annotations
+
+import typer
+
+from isoline.cli import pool_check
+
+app = typer.Typer(help="Check, set up and operate pools of machines.")
+app.command("check")(pool_check.check)

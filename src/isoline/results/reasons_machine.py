@@ -1,0 +1,45 @@
+"""Reason codes of what a preflight finds on a machine."""
+
+from __future__ import annotations
+
+from isoline.results.verdicts import Verdict, row
+
+_X = Verdict.INFRA_ERROR
+
+MACHINE = (
+    row(
+        "tool_missing",
+        _X,
+        "launch",
+        "a tool that the launch needs is missing or does not answer",
+        "install it or look at that machine: nothing is concluded from its silence",
+    ),
+    row(
+        "gpu_unhealthy",
+        _X,
+        "launch",
+        "a device has memory errors that were not corrected, or asks for a reset",
+        "drain the node, reset the device or replace it",
+    ),
+    row(
+        "gpu_throttled",
+        _X,
+        "launch",
+        "a device's clocks are held down by heat or the power supply",
+        "look at cooling and power supply of that machine",
+    ),
+    row(
+        "drivers_differ",
+        _X,
+        "launch",
+        "the machines of a pool have different drivers",
+        "install one driver on all, or make them two pools",
+    ),
+    row(
+        "clock_unsynchronised",
+        _X,
+        "launch",
+        "a machine's clock is not set by a time service, or is apart from ours",
+        "start chrony or systemd-timesyncd on that machine",
+    ),
+)
