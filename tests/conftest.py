@@ -144,6 +144,24 @@ def measured(project: Any, bundles: Any, support: Callable[[str], ModuleType]) -
 
 
 @pytest.fixture
+def fakes(support: Callable[[str], ModuleType]) -> Any:
+    """Made-up machines with accelerators, tests/support/devices/fakes.py."""
+    return support("devices/fakes")
+
+
+@pytest.fixture
+def fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fakes: Any) -> Callable[..., Any]:
+    """``fake_machine(tools, devices)``: the tools of a made-up machine, first on PATH."""
+
+    def make(tools: Sequence[str], devices: list[dict[str, Any]], **said: Any) -> Any:
+        made = fakes.Machine(tmp_path / "machine", tools, devices, **said)
+        monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+        return made
+
+    return make
+
+
+@pytest.fixture
 def evidence(tmp_path: Path) -> Callable[[str, Sequence[str]], Path]:
     """A writer ``evidence(topic, lines)`` of ``<topic>.md`` with date, commit and machine above the lines.
 

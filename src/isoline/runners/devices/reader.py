@@ -50,15 +50,16 @@ def detect(host: Host) -> str:
     return "amd" if has_tool(host, "amd-smi") or has_tool(host, "rocm-smi") else "cpu"
 
 
-def read_devices(host: Host, vendor: str, *, timeout_s: float = TOOL_S) -> DeviceReport:
+def read_devices(host: Host, vendor: str, *, timeout_s: float | None = None) -> DeviceReport:
     """Every device of a machine.
 
     :raises ToolUnavailableError: when the tool is missing, hangs, fails, or prints what is not its format.
     """
     skus = load_catalog().skus
+    limit_s = TOOL_S if timeout_s is None else timeout_s
     readers = {"nvidia": _nvidia, "amd": _amd, "cpu": _cpu}
     try:
-        return readers[vendor](host, skus, timeout_s)
+        return readers[vendor](host, skus, limit_s)
     except UnreadableOutputError as error:
         raise ToolUnavailableError(
             str(error), where=host.name, remedy="run the tool by hand on that machine"
