@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from isoline.accuracy.questions import ask_batch, read_questions
+from isoline.recipes.deployment import deployment_of
 from isoline.results.records import PlanLaunch
 from isoline.runners import foreign
 from isoline.runners.launcher import Deadlines, LaunchSpec, Server
@@ -40,8 +41,7 @@ def serving(tiny: Any, launch: PlanLaunch) -> Iterator[tuple[ProcessLauncher, Se
         launch_id="test-1",
         engine="llamacpp",
         alias=ALIAS,
-        argv=tuple(launch.argv),
-        env=dict(launch.env),
+        deployment=deployment_of(launch.identity),
         weights=planned_weights(launch),
         packages=tuple(launch.identity["image"]["packages"]),
         scratch=tiny.state / "scratch" / "test-1",

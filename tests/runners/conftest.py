@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.facts import WeightFile
+from isoline.recipes.deployment import Command, Deployment
 from isoline.runners.launcher import Deadlines, LaunchSpec, Staged
 from isoline.settings import Settings
 
@@ -74,22 +75,24 @@ def spec_of(tmp_path: Path) -> Callable[..., LaunchSpec]:
 
     def make(*faults: str, ready_s: float = 20.0, stop_s: float = 5.0, name: str = "l-1") -> LaunchSpec:
         folder = tmp_path / name
+        argv = [
+            "{python}", str(HERE / "fake_server.py"), *faults,
+            "--model", "{model_path}", "--host", "{host}", "--port", "{port}",
+        ]  # fmt: skip
+        env = {"FAKE_SCRATCH": "{scratch}"}
+        worker = Command("aggregated", argv, env, role="aggregated", gpus=1)
         return LaunchSpec(
             run_id="20260101T000000Z-test-abcdef",
             launch_id=name,
             engine="llamacpp",
             alias="fake",
-            argv=(
-                "{python}", str(HERE / "fake_server.py"), *faults,
-                "--model", "{model_path}", "--host", "{host}", "--port", "{port}",
-            ),
-            env={"FAKE_SCRATCH": "{scratch}"},
+            deployment=Deployment(None, (), (worker,), ()),
             weights=(weights,),
             packages=("xllamacpp==1",),
             scratch=tmp_path / "state" / "scratch" / name,
             log=folder / "server.log",
             deadlines=Deadlines(ready_s=ready_s, reset_s=3.0, stop_s=stop_s),
-        )  # fmt: skip
+        )
 
     return make
 

@@ -14,8 +14,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from isoline.catalog.facts import load_catalog
+from isoline.recipes.deployment import Command, Deployment
 from isoline.runners import owners, proc
 from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server, Staged
+from isoline.runners.parts import Part
 from isoline.runners.process import ProcessLauncher
 from isoline.runners.tokenizer import ensure_tokenizer
 from isoline.settings import Settings
@@ -41,8 +43,9 @@ def spec(folder: Path, state: Path, *more: str) -> LaunchSpec:
         launch_id="test-1",
         engine="llamacpp",
         alias=ALIAS,
-        argv=(*process.command, *(more or ARGS)),
-        env={},
+        deployment=Deployment(
+            None, (), (Command("aggregated", [*process.command, *(more or ARGS)], {}, role="aggregated"),), ()
+        ),
         weights=(catalog.models[ALIAS].weights[0],),
         packages=("xllamacpp==2026.10.11549",),
         scratch=state / "scratch" / folder.name,
@@ -162,14 +165,14 @@ def test_taken_port_with_the_real_engine(
 ) -> None:
     """When the leased port is taken the real server fails to bind and is started on another."""
     with socket.socket() as thief:
-        real = launcher._spawn
+        real = launcher.spawn
 
-        def grab(spec: LaunchSpec, staged: Staged, owner: owners.Owner, port: int) -> Server:
+        def grab(server: Server, part: Part) -> None:
             if not thief.getsockname()[1]:
-                thief.bind(("127.0.0.1", port))  # bound, not listening: only the server's own bind can tell
-            return real(spec, staged, owner, port)
+                thief.bind(("127.0.0.1", part.port))  # bound, not listening: only the server's bind can tell
+            real(server, part)
 
-        monkeypatch.setattr(launcher, "_spawn", grab)
+        monkeypatch.setattr(launcher, "spawn", grab)
         server = running()
         assert launcher.ready(server).port_tries == 2
         assert server.port != thief.getsockname()[1]

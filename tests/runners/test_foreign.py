@@ -30,10 +30,10 @@ def test_rounding_never_gives_less_than_nothing() -> None:
 def test_a_busy_neighbour_is_seen() -> None:
     """A program that spins on one core for a second shows up as foreign."""
     spin = "import time\nend = time.monotonic() + 1.5\nwhile time.monotonic() < end: pass"
-    before = mark(server_session=0)
+    before = mark([])
     neighbour = subprocess.Popen([sys.executable, "-c", spin], start_new_session=True)
     time.sleep(1.0)
-    share = foreign_share(before, mark(server_session=0), 0.0, os.cpu_count() or 1)
+    share = foreign_share(before, mark([]), 0.0, os.cpu_count() or 1)
     neighbour.wait()
     assert share is not None
     assert share > 0.3 / (os.cpu_count() or 1)

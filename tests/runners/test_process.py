@@ -15,8 +15,10 @@ import pytest
 
 from isoline.errors import InputError
 from isoline.runners import owners, ports, proc
+from isoline.runners.kinds import launcher_for
 from isoline.runners.launcher import LaunchSpec, PhaseFailedError, Server, Staged, StoppedError
-from isoline.runners.process import ProcessLauncher, fill, launcher_for
+from isoline.runners.parts import Part, fill_words
+from isoline.runners.process import ProcessLauncher
 from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]
@@ -53,7 +55,7 @@ def test_whole_life(
     server = start(spec_of())
     readiness = launcher.ready(server)
     assert (readiness.tokens, readiness.text, readiness.port_tries) == (5, "aaaaa", 1)
-    assert proc.read_environ(server.pid)[owners.LABEL] == server.owner.token
+    assert proc.read_environ(server.pid)[owners.LABEL] == server.main.owner.token
     proof = launcher.reset(server)
     assert (proof.slots, proof.tokens_erased) == (2, 20)
     outcome = launcher.stop(server)
@@ -154,7 +156,7 @@ def test_taken_port_leads_to_another(
     readiness = launcher.ready(server)
     assert readiness.port_tries == 2 and server.port != first
     assert ports.holder(launcher.state, first) is None
-    assert ports.holder(launcher.state, server.port) == server.owner.token
+    assert ports.holder(launcher.state, server.port) == server.main.owner.token
     assert server.notes == [f"port {first} was taken by somebody else"]
 
 
@@ -162,16 +164,16 @@ def test_somebody_else_on_the_port(
     launcher: ProcessLauncher, spec_of: SpecOf, staged: Staged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When somebody grabs the leased port between lease and bind, ours moves and theirs is not measured."""
-    real = launcher._spawn
+    real = launcher.spawn
     with socket.socket() as thief:
 
-        def grab(spec: LaunchSpec, staged: Staged, owner: owners.Owner, port: int) -> Server:
+        def grab(server: Server, part: Part) -> None:
             if not thief.getsockname()[1]:
-                thief.bind(("127.0.0.1", port))
+                thief.bind(("127.0.0.1", part.port))
                 thief.listen()
-            return real(spec, staged, owner, port)
+            real(server, part)
 
-        monkeypatch.setattr(launcher, "_spawn", grab)
+        monkeypatch.setattr(launcher, "spawn", grab)
         server = launcher.start(spec_of(), staged)
         try:
             assert launcher.ready(server).port_tries == 2
@@ -215,13 +217,16 @@ def test_stopped_server_is_stopped(
 
 
 def test_stop_after_death_keeps_how_it_ended(
-    launcher: ProcessLauncher, start: Callable[..., Server], spec_of: SpecOf
+    launcher: ProcessLauncher,
+    start: Callable[..., Server],
+    spec_of: SpecOf,
+    eventually: Callable[..., None],
 ) -> None:
     """Stopping a dead server cleans up and reports how it had ended."""
     server = start(spec_of())
     launcher.ready(server)
     os.kill(server.pid, signal.SIGABRT)
-    server.process.wait(5)
+    eventually(lambda: server.ended() is not None)
     outcome = launcher.stop(server)
     assert not outcome.was_running and outcome.status.signal == signal.SIGABRT
 
@@ -242,13 +247,16 @@ def test_reset_that_cannot_be_proven_fails(
 
 
 def test_reset_of_a_dead_server_blames_the_server(
-    launcher: ProcessLauncher, start: Callable[..., Server], spec_of: SpecOf
+    launcher: ProcessLauncher,
+    start: Callable[..., Server],
+    spec_of: SpecOf,
+    eventually: Callable[..., None],
 ) -> None:
     """A server that died between two points is reported as dead, not as unable to reset."""
     server = start(spec_of())
     launcher.ready(server)
     os.kill(server.pid, signal.SIGSEGV)
-    server.process.wait(5)
+    eventually(lambda: server.ended() is not None)
     with pytest.raises(PhaseFailedError) as failed:
         launcher.reset(server)
     assert failed.value.code == "server_died"
@@ -258,7 +266,9 @@ def test_program_that_does_not_exist(
     launcher: ProcessLauncher, start: Callable[..., Server], spec_of: SpecOf
 ) -> None:
     """A command that cannot be run is a failed launch that names it."""
-    server = start(replace(spec_of(), argv=("/nonexistent/engine", "--port", "{port}")))
+    spec = spec_of()
+    words = replace(spec.main, argv=["/nonexistent/engine", "--port", "{port}"])
+    server = start(replace(spec, deployment=replace(spec.deployment, workers=(words,))))
     with pytest.raises(PhaseFailedError) as failed:
         launcher.ready(server)
     assert failed.value.code == "launch_failed"
@@ -274,7 +284,7 @@ def test_preflight_names_what_is_missing(
 ) -> None:
     """A full disk and a missing model are found before anything is started."""
     assert launcher.preflight(spec_of(), staged) == []
-    monkeypatch.setattr("isoline.runners.process.LOG_ROOM", 1 << 62)
+    monkeypatch.setattr("isoline.runners.deploy.LOG_ROOM", 1 << 62)
     found = launcher.preflight(spec_of(), replace(staged, model_path=tmp_path / "absent.gguf"))
     assert [problem.code for problem in found] == ["disk_full", "launch_failed"]
     assert "absent.gguf" in found[1].detail
@@ -282,12 +292,14 @@ def test_preflight_names_what_is_missing(
 
 def test_placeholders_leave_other_braces() -> None:
     """Known placeholders are filled; JSON in an argument stays as it is."""
-    assert fill('--x={port} {"a": {port}} {other}', {"port": "1"}) == '--x=1 {"a": 1} {other}'
+    assert fill_words(['--x={port} {"a": {port}} {other}'], {"port": "1"}, {}) == ('--x=1 {"a": 1} {other}',)
 
 
 def test_unknown_launcher_kind(settings: Settings) -> None:
     """A kind that does not exist is one line that names those that do."""
-    with pytest.raises(InputError, match="no launcher of kind 'rocket'; known: process"):
+    with pytest.raises(
+        InputError, match="no launcher of kind 'rocket'; known: container, process, slurm, endpoint"
+    ):
         launcher_for("rocket", settings)
     assert launcher_for("process", settings).kind == "process"
 

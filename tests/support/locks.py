@@ -33,9 +33,7 @@ def measured_run(project: Path, store: Path, bundles: Any, sweep: str = "demo") 
         scenarios=sources.scenarios,
         datasets=sources.datasets,
         client=Client(Path("aiperf"), "0.13.0"),
-        host=sources.pool.host,
-        launcher=sources.pool.launcher,
-        client_profile=sources.pool.client_profile,
+        pool=sources.pool,
         stop=Stop(),
         fingerprint={"cpu": "made up", "cores": 2},
     )

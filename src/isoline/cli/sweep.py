@@ -14,7 +14,7 @@ from isoline.errors import InputError
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
-    from isoline.results.records import Plan
+    from isoline.results.records import CauseRecord, Plan
     from isoline.sweeps.prepare import Prepared, Wishes
     from isoline.sweeps.runs import Run
 
@@ -181,6 +181,15 @@ def run(
         raise typer.Exit(outcome.exit_code)
 
 
+def _cause_columns(cause: CauseRecord | None) -> dict[str, Any]:
+    """What the server's log proves: its name, the line that proves it, whether a retry makes sense."""
+    if cause is None:
+        return {"cause": None, "proof": None, "retry": None}
+    first = cause.lines[0]
+    place = f"{first.log}:{first.number}: " if first.number else f"{first.log}: "
+    return {"cause": cause.name, "proof": f"{place}{first.text}", "retry": cause.retry}
+
+
 def _status_rows(item: Run) -> list[dict[str, Any]]:
     from isoline.sweeps.due import is_due
     from isoline.sweeps.runs import records
@@ -194,6 +203,7 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
                 "attempts": len(attempts),
                 "verdict": last.verdict.value if last else None,
                 "reasons": " ".join(note.code for note in last.reasons) if last else None,
+                **_cause_columns(last.cause if last else None),
                 "accuracy": last.accuracy_state if last else None,
                 "due": is_due([record.verdict for record in attempts]),
             }
@@ -218,6 +228,10 @@ def _explained(item: Run) -> list[str]:
             for note in LaunchRecord.model_validate_json(path.read_bytes()).reasons:
                 lines[str(path)] = f"launch {path.parent.name}: {note.code}: {note.detail}; see {path.parent}"
     is_closed = False
+            if record.cause is not None:
+                why = _cause_columns(record.cause)
+                again = "worth a retry" if why["retry"] else "a retry will not help"
+                lines[f"{path} cause"] = f"  {why['cause']}: {why['proof']}; {again}; {record.cause.remedy}"
     for attempts in records(item).values():
         for note in attempts[-1].reasons if attempts else ():
             reason = REASONS.get(note.code)
@@ -270,6 +284,8 @@ def status(
         return
     columns = ["point_id", "attempts", "verdict", "reasons", "accuracy", "due"]
     emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
+    if format != "table":  # there it has lines of its own
+        columns += ["cause", "proof", "retry"]
     if format == "table":
         for line in _explained(item):
             typer.echo(line)

@@ -125,6 +125,24 @@ class ReasonNote(Record):
     detail: str = ""
 
 
+class CauseLine(Record):
+    """A line of a server's log; ``number`` counts from 1, null where the log was too long to count."""
+
+    log: str  # the file's name
+    number: int | None
+    text: str
+
+
+class CauseRecord(Record):
+    """Why a launch or a server failed, as its log proves it (:mod:`isoline.runners.causes`)."""
+
+    name: str
+    code: str  # a reason code
+    lines: list[CauseLine]
+    retry: bool  # whether trying again makes sense
+    remedy: str
+
+
 class MetricRow(Record):
     """One number. ``value`` is null where the metric has none (never 0 in its place)."""
 
@@ -199,6 +217,7 @@ class PointRecord(Record):
     windows: dict[str, WindowSpan | None]
     metrics: list[MetricRow]
     client: dict[str, Any]  # name, version, profile, tick rate, cpu seconds, saturation evidence
+    cause: CauseRecord | None = None  # why the server ended under it, where its log tells
 
 
 class LaunchRecord(Record):
@@ -217,6 +236,29 @@ class LaunchRecord(Record):
     exit_code: int | None
     signal: int | None
     points: list[str]  # point ids that it served
+    cause: CauseRecord | None = None  # why it failed, where its log tells
+
+
+class SkippedPoint(Record):
+    """A planned point that a run left out. ``cause``: one of :data:`isoline.results.reasons.SKIPPED`.
+
+    ``evidence``: what shows it, relative to the run's folder.
+    """
+
+    point_id: str
+    cause: str
+    detail: str
+    evidence: list[str] = []
+
+
+class SkippedRecord(Record):
+    """skipped.json: what a run had left out when it ended for the ``number``-th time, at ``at``."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    number: int
+    at: str
+    points: list[SkippedPoint] = Field(min_length=1)
 
 
 class LockRecord(Record):

@@ -14,10 +14,10 @@ from isoline.results.checks import utc
 from isoline.results.decisions import Override
 from isoline.results.identity import CURVE_FIELDS, canonical_json
 from isoline.results.metrics import HEADLINE
-from isoline.results.official import NOT_RUN, Candidate, headline_window, official
-from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles
-from isoline.results.reasons import Verdict
-from isoline.results.records import Plan, PlanLaunch, PlanPoint
+from isoline.results.official import NOT_RUN, headline_window, official
+from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles, SkippedBundle
+from isoline.results.records import CauseRecord, Plan, PlanLaunch, PlanPoint
+from isoline.results.reused import TakenOver
 from isoline.results.schema import BY_NAME
 
 Row = dict[str, Any]
@@ -43,7 +43,14 @@ def _facts(record_reasons: Sequence[Any]) -> tuple[list[str], list[str]]:
     return [reason.code for reason in record_reasons], [reason.detail for reason in record_reasons]
 
 
-def run_tables(files: RunFiles, overrides: Sequence[Override]) -> dict[str, pa.Table]:
+def _cause(cause: CauseRecord | None) -> Row:
+    """The name of what the log proves, and the whole of it as JSON."""
+    return {"cause": cause.name if cause else None, "cause_detail": _json(_dump(cause)) if cause else None}
+
+
+def run_tables(
+    files: RunFiles, overrides: Sequence[Override], others: Sequence[Override] = ()
+) -> dict[str, pa.Table]:
     """Every row that a run has, by table; tables without rows are left out.
 
     :param overrides: the decisions about this run.
@@ -159,6 +166,7 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
     key = {"run_id": record.run_id, "point_id": record.point_id, "attempt": record.attempt}
     tables["attempts"].append(
         {
+            **_cause(record.cause),
             **key,
             "verdict": record.verdict.value,
             "reasons": codes,
@@ -197,6 +205,7 @@ def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[
 
     planned = [(launch, point) for launch in plan.launches for point in launch.points]
     by_curve: dict[str, list[PlanPoint]] = defaultdict(list)
+            **_cause(record.cause),
     for launch, point in planned:
         if launch.twin_of is None:
             by_curve[point.curve_key].append(point)

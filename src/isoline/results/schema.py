@@ -104,7 +104,7 @@ TABLES: tuple[Table, ...] = (
         """run_id VARCHAR, launch_id VARCHAR, launch_digest VARCHAR, recipe_id VARCHAR,
         started_at TIMESTAMP, ended_at TIMESTAMP, verdict VARCHAR, reasons VARCHAR[],
         reason_details VARCHAR[], exit_code INTEGER, signal INTEGER, ready_s DOUBLE,
-        bundle_path VARCHAR, bundle_digest VARCHAR""",
+        cause VARCHAR, cause_detail VARCHAR, bundle_path VARCHAR, bundle_digest VARCHAR""",
         "run_id launch_id",
     ),
     _table(
@@ -112,7 +112,7 @@ TABLES: tuple[Table, ...] = (
         """run_id VARCHAR, point_id VARCHAR, attempt INTEGER, verdict VARCHAR, reasons VARCHAR[],
         reason_details VARCHAR[], accuracy_state VARCHAR, launch_id VARCHAR, started_at TIMESTAMP,
         ended_at TIMESTAMP, asked INTEGER, completed INTEGER, failed INTEGER, canary VARCHAR,
-        client VARCHAR, bundle_path VARCHAR, bundle_digest VARCHAR""",
+        client VARCHAR, cause VARCHAR, cause_detail VARCHAR, bundle_path VARCHAR, bundle_digest VARCHAR""",
         "run_id point_id attempt",
     ),
     _table(

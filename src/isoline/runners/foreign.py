@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
-
-from isoline.runners import proc
 
 
 def machine_cpu_s() -> float:
@@ -22,14 +21,13 @@ def machine_cpu_s() -> float:
     return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
-def session_cpu_s(session: int) -> float:
-    """CPU seconds of the living processes of a session."""
+def processes_cpu_s(pids: Iterable[int]) -> float:
+    """CPU seconds of these processes, as far as they live."""
     total = 0.0
-    for item in proc.all_procs():
-        if item.sid == session and item.state not in "ZX":
-            with contextlib.suppress(psutil.Error):
-                used = psutil.Process(item.pid).cpu_times()
-                total += used.user + used.system
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            used = psutil.Process(pid).cpu_times()
+            total += used.user + used.system
     return total
 
 
@@ -49,9 +47,9 @@ class CpuMark:
     own_s: float
 
 
-def mark(server_session: int) -> CpuMark:
-    """The moment now."""
-    return CpuMark(time.monotonic(), machine_cpu_s(), session_cpu_s(server_session), own_cpu_s())
+def mark(server: Iterable[int]) -> CpuMark:
+    """The moment now. ``server``: the processes of the server."""
+    return CpuMark(time.monotonic(), machine_cpu_s(), processes_cpu_s(server), own_cpu_s())
 
 
 def foreign_share(before: CpuMark, after: CpuMark, client_s: float, cores: int) -> float | None:

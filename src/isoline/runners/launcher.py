@@ -10,19 +10,21 @@ Each phase that fails raises :class:`PhaseFailedError` with a reason code of ``r
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from isoline.catalog.facts import WeightFile
+from isoline.catalog.pools import Pool
 from isoline.errors import IsolineError
+from isoline.recipes.deployment import Command, Deployment
 from isoline.results.reasons import REASONS, Verdict
+from isoline.runners.hosts import Host, this_host
 
 if TYPE_CHECKING:
     from isoline.runners.engines.base import EngineAdapter
-    from isoline.runners.owners import Owner
+    from isoline.runners.parts import Part
     from isoline.runners.watch import Watch
 
 ShouldStop = Callable[[], str | None]
@@ -35,13 +37,17 @@ class PhaseFailedError(IsolineError):
     :param code: a key of :data:`isoline.results.reasons.REASONS`.
     :param detail: what was seen, one line.
     :param log_tail: the last lines of the server's log, for people; may be empty.
+    :param log: that log, where there is one.
     """
 
-    def __init__(self, code: str, detail: str, *, where: str = "", log_tail: str = "") -> None:
+    def __init__(
+        self, code: str, detail: str, *, where: str = "", log_tail: str = "", log: Path | None = None
+    ) -> None:
         reason = REASONS[code]
         self.code = code
         self.detail = detail
         self.log_tail = log_tail
+        self.log = log
         self.exit_code = 4 if reason.verdict is Verdict.INFRA_ERROR else 3
         super().__init__(f"{code}: {detail}", where=where, remedy=reason.remedy)
 
@@ -67,38 +73,67 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One server start, with placeholders.
+    """One start of a deployment, with placeholders.
 
-    ``argv`` and ``env`` may hold ``{python}`` (of the engine's environment), ``{script}``,
-    ``{model_path}``, ``{model_alias}``, ``{host}``, ``{port}`` and ``{scratch}``. ``scratch`` is a
-    folder of this launch alone, outside the bundle; ``log`` is where stdout and stderr go.
+    Words and variables of the deployment may hold those of :data:`isoline.recipes.deployment.PLACEHOLDERS`.
+    ``scratch`` is a folder of this launch alone on the node, outside the bundle; ``log`` is where the
+    main program's output goes, that of the others lies beside it under their names.
+
+    :param host: where servers listen.
+    :param node: the machine that it runs on; ``devices`` are the indices leased to it there.
+    :param files: the recipe's own files by name, on this machine.
+    :param hub: (hub id, revision) of weights that come from a hub; None where ``weights`` are files.
     """
 
     run_id: str
     launch_id: str
     engine: str
     alias: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
+    deployment: Deployment
     weights: tuple[WeightFile, ...]
     packages: tuple[str, ...]
     scratch: Path
     log: Path
     host: str = "127.0.0.1"
     deadlines: Deadlines = Deadlines()
+    pool: Pool | None = None
+    node: Host = field(default_factory=this_host)
+    devices: tuple[int, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    hub: tuple[str, str | None] | None = None
+
+    @property
+    def main(self) -> Command:
+        """The first worker's command."""
+        return self.deployment.workers[0]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is one program."""
+        return len(self.deployment.commands) == 1 and self.main.workers == 1
+
+    def log_of(self, part: str) -> Path:
+        """Where a program's output goes: ``server.log`` where there is one, else ``server-<part>.log``."""
+        return self.log if self.is_alone else self.log.with_name(f"{self.log.stem}-{part}{self.log.suffix}")
+
+    def scratch_of(self, part: str) -> Path:
+        """A program's own folder on the node."""
+        return self.scratch if self.is_alone else self.scratch / part
 
 
 @dataclass(frozen=True)
 class Staged:
     """What a launch needs, made ready: nothing is downloaded after this.
 
-    ``package_versions`` and ``weights_sha256`` are for the lock.
+    ``package_versions`` and ``weights_sha256`` are for the lock. ``model_path`` is the server's own
+    path of the model, ``local_model`` where it lies for programs of this machine, if it does.
     """
 
     python: Path
     model_path: Path
     package_versions: Mapping[str, str]
     weights_sha256: Mapping[str, str]
+    local_model: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -125,36 +160,87 @@ class ExitStatus:
 
 @dataclass
 class Server:
-    """A started server. ``ready`` may start it again on another port, so read its fields late.
+    """A started deployment. ``ready`` may start it again on other ports, so read its fields late.
 
-    ``start_ticks`` is field 22 of ``/proc/<pid>/stat``; with the pid it names the process for good.
-    ``log_offset`` is where this start's part of the log begins; ``stopping`` is set by ``stop``.
+    ``parts`` are the programs that run, in the order of their start; ``waiting`` groups of programs
+    that start once those before them answer. ``stopping`` is set by ``stop``. ``effective`` holds the
+    arguments that workers really run with: of the one worker, or by part.
     """
 
     spec: LaunchSpec
     staged: Staged
     adapter: EngineAdapter
-    owner: Owner
-    process: subprocess.Popen[bytes]
-    host: str
-    port: int
-    pid: int
-    pgid: int
-    start_ticks: int
-    started_at: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
+    parts: list[Part] = field(default_factory=list)
+    waiting: list[list[Part]] = field(default_factory=list)
     port_tries: int = 1
-    log_offset: int = 0
     stopping: bool = False
     stopped: StopOutcome | None = None
     effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    checked: set[str] = field(default_factory=set)  # parts whose arguments were compared
+
+    @property
+    def all_parts(self) -> list[Part]:
+        """Those that run and those that wait for their start."""
+        return [*self.parts, *(part for group in self.waiting for part in group)]
+
+    @property
+    def workers(self) -> list[Part]:
+        """The started workers, without sidecars."""
+        return [part for part in self.parts if part.command.role is not None]
+
+    @property
+    def main(self) -> Part:
+        """The first worker."""
+        return next(part for part in self.all_parts if part.command.role is not None)
+
+    @property
+    def entry(self) -> Part:
+        """Who answers requests."""
+        name = self.spec.deployment.entry.name
+        return next(part for part in self.all_parts if part.command.name == name)
 
     @property
     def url(self) -> str:
-        """``http://host:port``, without a path."""
-        return f"http://{self.host}:{self.port}"
+        """``http://host:port`` of the entry, without a path."""
+        return self.entry.url
+
+    @property
+    def port(self) -> int:
+        """The entry's port."""
+        return self.entry.port
+
+    @property
+    def host(self) -> str:
+        """The entry's host."""
+        return self.entry.host
+
+    @property
+    def pid(self) -> int:
+        """The main program's process on this machine; 0 where it runs elsewhere."""
+        return self.main.pid
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The main program's words, filled in."""
+        return self.main.argv
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The main program's environment."""
+        return self.main.env
+
+    def pids(self) -> set[int]:
+        """Every process of it that runs on this machine."""
+        return {pid for part in self.parts for pid in part.pids()}
+
+    def ended(self) -> tuple[Part, ExitStatus] | None:
+        """The first program that has ended, and how; None while all run."""
+        for part in self.parts:
+            status = part.poll()
+            if status is not None:
+                return part, status
+        return None
 
 
 @dataclass(frozen=True)

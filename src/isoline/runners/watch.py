@@ -11,16 +11,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from isoline.runners import proc
 from isoline.runners.engines.base import PROGRESS, EngineCallError
-from isoline.runners.exits import exit_status, reason_of_exit
+from isoline.runners.exits import reason_of_exit
 from isoline.runners.launcher import Server
 from isoline.runners.telemetry import Sample, write_samples
 
@@ -86,6 +85,15 @@ class StallClock:
         self.since = now
 
 
+def summed(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Counters of several workers as those of one: by name, added up."""
+    total: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.items():
+            total[name] = total.get(name, 0.0) + value
+    return total
+
+
 def _clock() -> float:
     """Seconds on a clock that also counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -109,6 +117,7 @@ class Watch:
         self._tokens: deque[tuple[float, float]] = deque()
         self._guards: list[tuple[str, float]] = []
         self._stall = StallClock(since=_clock())
+        self._clocks: dict[str, StallClock] = {}
         self._threads = [
             threading.Thread(target=self._look, name="isoline-watch", daemon=True),
             threading.Thread(target=self._scrape, name="isoline-scrape", daemon=True),
@@ -198,10 +207,12 @@ class Watch:
                 self._report("orchestrator_paused", f"Isoline stood still for {gap:.1f} s")
             if self._server.stopping:
                 return
-            if self._server.process.poll() is not None:
-                status = exit_status(self._server.process.returncode)
+            ended = self._server.ended()
+            if ended is not None:
+                part, status = ended
                 if not self._server.stopping:
-                    self._report(reason_of_exit(status), f"the server ended by {status.text()}")
+                    who = "the server" if len(self._server.parts) == 1 else part.name
+                    self._report(reason_of_exit(status), f"{who} ended by {status.text()}")
                 return
             with self._lock:
                 stall_s = min((seconds for _, seconds in self._guards), default=None)
@@ -211,7 +222,7 @@ class Watch:
 
     def _scrape(self) -> None:
         while not self._ended.wait(self._scrape_s):
-            if self._server.process.poll() is not None:
+            if self._server.ended() is not None:
                 return
             self._sample_process()
             with self._lock:
@@ -219,32 +230,46 @@ class Watch:
             if not guarded:
                 continue
             asked = _clock()
-            try:
-                counters = self._server.adapter.counters(self._server.url, SCRAPE_TIMEOUT_S)
-            except EngineCallError:
-                continue  # no answer is no progress: the stall clock runs on
+            rows = self._ask()
             t_ns = time.time_ns()
+            back = None
             with self._lock:
-                back = self._stall.tell(asked, counters)
-                self._counters = counters
-                self._samples += [Sample(t_ns, f"engine.{name}", value) for name, value in counters.items()]
-                if "output_tokens" in counters:
-                    self._tokens.append((asked, counters["output_tokens"]))
+                for name, counters in rows.items():
+                    fell = self._clocks.setdefault(name, StallClock(since=asked)).tell(asked, counters)
+                    if fell:
+                        back = fell if len(rows) == 1 else f"{name}: {fell}"
+                    prefix = "engine" if len(self._server.workers) == 1 else f"engine.{name}"
+                    self._samples += [
+                        Sample(t_ns, f"{prefix}.{key}", value) for key, value in counters.items()
+                    ]
+                # Prefill rests while decode works, so progress is that of all together; one that does
+                # not answer makes no progress, and its missing numbers are no change either.
+                if len(rows) == len(self._server.workers):
+                    self._counters = summed(rows.values())
+                    self._stall.tell(asked, self._counters)
+                if "output_tokens" in self._counters:
+                    self._tokens.append((asked, self._counters["output_tokens"]))
                     while asked - self._tokens[0][0] > RATE_SPAN_S:
                         self._tokens.popleft()
             if back:
                 self._report("server_restarted", back)
+
+    def _ask(self) -> dict[str, dict[str, float]]:
+        """The counters of each worker that answers; no answer is no progress: the stall clock runs on."""
+        rows = {}
+        for part in self._server.workers:
+            with contextlib.suppress(EngineCallError):
+                rows[part.name] = self._server.adapter.counters(part.url, SCRAPE_TIMEOUT_S)
+        return rows
 
     def _sample_process(self) -> None:
         """Memory and CPU seconds of all processes in the server's session."""
         rss_bytes = 0
         cpu_s = 0.0
         count = 0
-        for item in proc.all_procs():
-            if item.sid != self._server.pid or item.state in "ZX":
-                continue
+        for pid in self._server.pids():
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(item.pid)
+                process = psutil.Process(pid)
                 times = process.cpu_times()
                 rss_bytes += process.memory_info().rss
                 cpu_s += times.user + times.system

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InfraError
 from isoline.runners.tokenizer import TokenizerInfo
@@ -75,12 +76,25 @@ class Context:
     scenarios: Mapping[str, Scenario]
     datasets: Mapping[str, Dataset]
     client: Client
-    host: str
-    launcher: str
-    client_profile: str
+    pool: Pool
     stop: Stop
     fingerprint: Mapping[str, Any]
     tokenizers: dict[str, TokenizerInfo] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        """Where servers listen."""
+        return self.pool.host
+
+    @property
+    def launcher(self) -> str:
+        """The kind of launcher."""
+        return self.pool.launcher
+
+    @property
+    def client_profile(self) -> str:
+        """How the load generator runs beside the engine."""
+        return self.pool.client_profile
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

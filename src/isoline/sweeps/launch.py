@@ -10,12 +10,14 @@ from pathlib import Path
 
 from isoline.catalog.facts import WeightFile, load_catalog
 from isoline.errors import InfraError
+from isoline.recipes.deployment import deployment_of
 from isoline.recipes.schema import Recipe
 from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_file, write_record
 from isoline.results.identity import launch_id
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.runners.engines import engine_adapter
+from isoline.runners.hosts import Host, this_host
 from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
 from isoline.runners.tokenizer import ensure_tokenizer
 from isoline.runners.watch import Watch
@@ -43,6 +45,8 @@ def planned_weights(launch: PlanLaunch) -> tuple[WeightFile, ...]:
     known = {item.sha256: item for item in model.weights} if model else {}
     found = []
     for item in launch.identity["weights"]:
+        if "sha256" not in item:
+            continue  # from a hub: :func:`planned_hub`
         if item["sha256"] not in known:
             raise LaunchFailedError(
                 [
@@ -56,12 +60,22 @@ def planned_weights(launch: PlanLaunch) -> tuple[WeightFile, ...]:
     return tuple(found)
 
 
+def planned_hub(launch: PlanLaunch) -> tuple[str, str | None] | None:
+    """(hub id, revision) of a launch's weights; None where they are files of the catalog."""
+    for item in launch.identity["weights"]:
+        if item.get("hub_id"):
+            return str(item["hub_id"]), item.get("revision")
+    return None
+
+
 def check_script(launch: PlanLaunch) -> None:
     """Refuse a launch whose start script is not the one that its identity was made with.
 
     :raises LaunchFailedError: ``image_digest_drift``.
     """
-    wanted = launch.identity["image"]["script_sha256"]
+    wanted = launch.identity["image"].get("script_sha256")
+    if wanted is None:
+        return  # an image holds its own
     found = file_sha256(engine_adapter(str(launch.identity["engine"])).script())
     if found != wanted:
         raise LaunchFailedError(
@@ -74,8 +88,19 @@ def check_script(launch: PlanLaunch) -> None:
         )
 
 
-def launch_spec(context: Context, run_id: str, launch: PlanLaunch, name: str, folder: Path) -> LaunchSpec:
-    """What the launcher gets: the plan's launch with the folders of this start."""
+def launch_spec(
+    context: Context,
+    run_id: str,
+    launch: PlanLaunch,
+    name: str,
+    folder: Path,
+    node: Host | None = None,
+    devices: tuple[int, ...] = (),
+) -> LaunchSpec:
+    """What the launcher gets: the plan's launch with the folders of this start.
+
+    :param node: the machine it was given; ``devices`` the ones leased to it there.
+    """
     recipe = Recipe.model_validate(launch.recipe)
     scenarios = [context.scenarios[point.scenario] for point in launch.points]
     return LaunchSpec(
@@ -83,10 +108,9 @@ def launch_spec(context: Context, run_id: str, launch: PlanLaunch, name: str, fo
         launch_id=name,
         engine=str(launch.identity["engine"]),
         alias=str(launch.identity["model"]),
-        argv=tuple(launch.argv),
-        env=dict(launch.env),
+        deployment=deployment_of(launch.identity),
         weights=planned_weights(launch),
-        packages=tuple(launch.identity["image"]["packages"]),
+        packages=tuple(launch.identity["image"].get("packages") or ()),
         scratch=context.settings.state / "scratch" / f"{run_id}-{name}",
         log=folder / "server.log",
         host=context.host,
@@ -95,7 +119,28 @@ def launch_spec(context: Context, run_id: str, launch: PlanLaunch, name: str, fo
             reset_s=max(scenario.deadlines.reset_s for scenario in scenarios),
             stop_s=recipe.readiness.stop_s,
         ),
+        pool=context.pool,
+        node=node or this_host(),
+        devices=devices or tuple(range(launch.gpus)),
+        files=recipe_files(context.settings.project, launch),
+        hub=planned_hub(launch),
     )
+
+
+def recipe_files(project: Path, launch: PlanLaunch) -> dict[str, Path]:
+    """The recipe's own files by name, each the one that the plan's identity was made with.
+
+    :raises LaunchFailedError: ``image_digest_drift`` when one is not there or another now.
+    """
+    folder = project / "recipes" / Path(launch.recipe_id).parent
+    found = {}
+    for name, wanted in launch.identity.get("files", {}).items():
+        path = folder / name
+        if not path.is_file() or file_sha256(path) != wanted:
+            detail = f"{name} beside the recipe is not the file that was planned"
+            raise LaunchFailedError([ReasonNote(code="image_digest_drift", detail=detail)])
+        found[name] = path
+    return found
 
 
 class LaunchRun:
@@ -159,7 +204,7 @@ class LaunchRun:
             spec = launch_spec(self.context, self.run_id, launch, self.name, self.writer.path)
             staged = self.launcher.stage(spec)
             tokenizer = self.context.tokenizers.get(spec.alias) or ensure_tokenizer(
-                self.context.settings, staged.model_path, spec.alias
+                self.context.settings, staged.local_model or staged.model_path, spec.alias
             )
             self.context.tokenizers[spec.alias] = tokenizer
         with self.phases.phase("preflight"):

@@ -184,8 +184,7 @@ class Attempt:
         spec = self._spec(folder / "aiperf")
         self.seen.spec = spec
         state = self.context.settings.state
-        session = self.live.server.pid
-        before = foreign.mark(session)
+        before = foreign.mark(self.live.server.pids())
         scratch = make_scratch()
         with owners.owned(
             state,
@@ -209,7 +208,7 @@ class Attempt:
             )
         self.seen.outcome = outcome
         self.seen.foreign_cpu_share = foreign.foreign_share(
-            before, foreign.mark(session), outcome.cpu_s, os.cpu_count() or 1
+            before, foreign.mark(self.live.server.pids()), outcome.cpu_s, os.cpu_count() or 1
         )
         if outcome.stop_reason == "load_timeout":
             self._add("load_timeout", f"not done after {self.scenario.deadlines.load_s:g} s")

@@ -23,6 +23,7 @@ from isoline.results.derive import derive
 from isoline.results.judge import ClientFacts, Evidence, ExportFacts, Rules, judge
 from isoline.results.records import (
     AccuracyResult,
+    CauseRecord,
     LockRecord,
     PhaseRow,
     Plan,
@@ -87,6 +88,7 @@ class Seen:
     table: pa.Table | None = None
     version: str = ""
     foreign_cpu_share: float | None = None  # of all cores, by programs that are not ours
+    cause: CauseRecord | None = None  # why the server failed, by its log
 
     @property
     def requests(self) -> pa.Table:
@@ -185,6 +187,7 @@ def build_record(job: Job, seen: Seen, phases: Sequence[PhaseRow]) -> PointRecor
         windows=derived.windows,
         metrics=derived.rows,
         client=_client(job, seen),
+        cause=seen.cause,
     )
 
 

@@ -13,7 +13,7 @@ from isoline.load.supervise import aiperf_version
 from isoline.results.records import Plan
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
-from isoline.runners.process import launcher_for
+from isoline.runners.kinds import launcher_for
 from isoline.settings import Settings
 from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.due import due_points
@@ -42,9 +42,7 @@ def make_context(
         scenarios=scenarios,
         datasets=datasets,
         client=Client(aiperf_bin, aiperf_version(aiperf_bin)),
-        host=pool.host,
-        launcher=pool.launcher,
-        client_profile=pool.client_profile,
+        pool=pool,
         stop=stop,
         fingerprint=fingerprint(),
     )

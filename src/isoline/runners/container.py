@@ -1,0 +1,302 @@
+"""The launcher kind ``container``: programs run by docker or podman on a node of the pool.
+
+What is executed is the rendered command line, in the foreground: its output is the log, its exit code
+that of the program. The client may die while the container lives, so the runtime is asked before anything
+is called ended. Containers carry our labels; clean-up goes by these alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isoline.catalog.pools import Container
+from isoline.errors import InfraError, InputError
+from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
+from isoline.results.bundle import utc_now
+from isoline.runners import owners, proc
+from isoline.runners.container_runtime import RUNTIME_FAILED, Runtime, remove_from_inside
+from isoline.runners.deploy import PartsLauncher
+from isoline.runners.exits import exit_status
+from isoline.runners.hosts import Host, ToolUnavailableError
+from isoline.runners.launcher import ExitStatus, LaunchSpec, PhaseFailedError, Problem, Server, Staged
+from isoline.runners.parts import Part, fill_words, popen_in_session, urls_of, values_of
+from isoline.runners.process import PASSED_ON, files_of
+from isoline.runners.staging import verify_weights
+
+INSIDE_MODELS = "/models"
+ASK_EVERY_S = 1.0
+"""A client that ended makes us ask the runtime; not more often than this."""
+
+
+@dataclass
+class ContainerPart(Part):
+    """A part in a container. ``client`` is the runtime's command line program that we started."""
+
+    state: Path = Path()
+    runtime: Runtime | None = None
+    container: str = ""
+    client: subprocess.Popen[bytes] | None = None
+    forced: bool = False
+    status: ExitStatus | None = None
+    asked_at: float = field(default=0.0, repr=False)
+    first_pid: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        return self.runtime is not None and self.runtime.host.is_local
+
+    @property
+    def pid(self) -> int:
+        """The container's first process as this machine numbers it; the client's until it is known."""
+        if not self.first_pid and self.is_local and self.client is not None and self.status is None:
+            self._ask()
+        return self.first_pid or (self.client.pid if self.client else 0)
+
+    def _ask(self) -> dict[str, Any] | None:
+        """The runtime's word on the container; None when it has none, or cannot say."""
+        assert self.runtime is not None
+        self.asked_at = time.monotonic()
+        with contextlib.suppress(ToolUnavailableError):
+            state = self.runtime.state(self.container)
+            if state is not None:
+                self.first_pid = int(state.get("Pid") or 0)
+            return state
+        return None
+
+    def poll(self) -> ExitStatus | None:
+        if self.status is not None or self.client is None:
+            return self.status
+        code = self.client.poll()
+        if code is None:
+            return None
+        if code >= 0 and code != RUNTIME_FAILED and self.runtime is not None and self.runtime.host.is_local:
+            self.status = exit_status(code)  # the client passed on how the program ended
+            return self.status
+        # The client was killed, or its connection broke: that says nothing about the container.
+        if time.monotonic() - self.asked_at < ASK_EVERY_S:
+            return None
+        assert self.runtime is not None
+        self.asked_at = time.monotonic()
+        try:
+            state = self.runtime.state(self.container)
+        except ToolUnavailableError:
+            return None
+        if state is not None and state.get("Running"):
+            return None
+        known = code if code >= 0 and code != RUNTIME_FAILED else (state or {}).get("ExitCode")
+        self.status = exit_status(code if code == RUNTIME_FAILED and state is None else known)
+        return self.status
+
+    def pids(self) -> set[int]:
+        """The processes inside, by descent from the container's first one; and the client."""
+        if not self.is_local or self.client is None:
+            return set()
+        first = self.pid
+        children: dict[int, list[int]] = {}
+        living = {item.pid: item for item in proc.all_procs() if item.state not in "ZX"}
+        for item in living.values():
+            children.setdefault(item.ppid, []).append(item.pid)
+        found: set[int] = set()
+        todo = [pid for pid in (first, self.client.pid) if pid in living]
+        while todo:
+            pid = todo.pop()
+            if pid not in found:
+                found.add(pid)
+                todo += children.get(pid, [])
+        return found
+
+    def terminate(self) -> None:
+        if self.client is None or self.poll() is not None:
+            return
+        assert self.runtime is not None
+        with contextlib.suppress(ToolUnavailableError):
+            if (self._ask() or {}).get("Paused"):
+                self.runtime.host.run([self.runtime.program, "unpause", self.container])
+            self.runtime.host.run([self.runtime.program, "kill", "--signal", "TERM", self.container])
+            if self.is_local and self.first_pid:
+                # What was stopped from outside would not see the SIGTERM.
+                for pid in self.pids() - {self.client.pid}:
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGCONT)
+
+    def end(self, term_s: float) -> list[str]:
+        if self.client is None:
+            return []
+        assert self.runtime is not None
+        until = time.monotonic() + term_s
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        self.forced = self.poll() is None
+        try:
+            self.runtime.remove(self.container, 0)
+        except InfraError as error:
+            return [f"container {self.container} ({error.line()})"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.client.wait(5.0)
+        _, left = owners.end_owned(self.state, self.owner, 1.0)
+        if self.status is None:
+            self.status = exit_status(self.client.poll())
+        return [f"process {pid}" for pid in left]
+
+    @property
+    def was_killed(self) -> bool:
+        return self.forced
+
+
+class ContainerLauncher(PartsLauncher):
+    """Starts programs in containers on the launch's node."""
+
+    kind = "container"
+
+    def stage(self, spec: LaunchSpec) -> Staged:
+        """What must be on the node already: nothing is downloaded here.
+
+        :raises PhaseFailedError: ``not_staged``, ``weights_digest_mismatch``.
+        """
+        container = container_of(spec)
+        for entry in spec.weights:
+            path = Path(container.model_cache) / Path(entry.file).name
+            if spec.node.is_local:
+                if not path.is_file():
+                    raise PhaseFailedError(
+                        "not_staged", f"{path.name} is not in the model cache", where=spec.node.name
+                    )
+                verify_weights(path, entry)
+        model = Path(spec.weights[0].file).name if spec.weights else hub_folder(spec)
+        return Staged(
+            python=Path("python3"),
+            model_path=Path(INSIDE_MODELS) / model,
+            package_versions={},
+            weights_sha256={entry.file: entry.sha256 for entry in spec.weights},
+            local_model=Path(container.model_cache) / model if spec.node.is_local else None,
+        )
+
+    def preflight(self, spec: LaunchSpec, staged: Staged) -> list[Problem]:
+        """Disk for the log, a runtime that answers, and the image there by its digest."""
+        found = super().preflight(spec, staged)
+        runtime = self.runtime(spec)
+        image = spec.deployment.image or ""
+        try:
+            done = runtime.host.run(
+                [runtime.program, "image", "inspect", "--format", "{{.Id}} {{json .RepoDigests}}", image]
+            )
+        except ToolUnavailableError as error:
+            return [*found, Problem("tool_missing", error.line())]
+        if not done.ok:
+            found.append(Problem("not_staged", f"image {image} is not on {spec.node.name}"))
+        return found
+
+    def runtime(self, spec: LaunchSpec) -> Runtime:
+        """docker or podman on the launch's node, with the pool's environment for it."""
+        container = container_of(spec)
+        host = spec.node
+        if container.env:
+            host = Host(host.name, host.address, host.ssh_options, {**container.env, **host.env})
+        return Runtime(container.runtime, host)
+
+    def address(self, spec: LaunchSpec) -> str:
+        """The node's own name where it is another machine."""
+        if spec.node.address is None:
+            return spec.host
+        return spec.node.address.rpartition("@")[2]
+
+    def new_part(self, spec: LaunchSpec, fields: dict[str, Any]) -> Part:
+        """A container that is not started yet."""
+        owner: owners.Owner = fields["owner"]
+        return ContainerPart(
+            **fields,
+            state=self.state,
+            runtime=self.runtime(spec),
+            container=f"isoline-{spec.launch_id}-{fields['name'].replace('.', '-')}-{owner.token[:8]}",
+        )
+
+    def spawn(self, server: Server, part: Part) -> None:
+        """Start one container: exactly the rendered line."""
+        assert isinstance(part, ContainerPart)
+        assert part.runtime is not None
+        spec, container = server.spec, container_of(server.spec)
+        common = {
+            "python": "python3",
+            "script": str(server.adapter.script()),
+            "model_path": str(server.staged.model_path),
+            "model_alias": spec.alias,
+            "host": spec.host,
+            "scratch": str(part.scratch.absolute()),
+            "image": spec.deployment.image or "",
+            **{f"file.{name}": f"{INSIDE_SCRATCH}/{name}" for name in files_of(spec)},
+        }
+        values, urls = values_of(part, server.all_parts, common), urls_of(server.all_parts)
+        rendered = container_argv(spec.deployment, part.command, container)
+        words = [fill_owner(word, part, spec) for word in fill_words(rendered, values, urls)]
+        part.argv = tuple(words)
+        part.env = {key: " ".join(fill_words([text], values, urls)) for key, text in part.command.env.items()}
+        env = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+        if part.runtime.host.is_local:
+            env |= part.runtime.host.env
+        env |= owners.label(part.owner)
+        command = owners.wrap(self.state, part.owner, part.runtime.host.words(words))
+        part.client, part.log_offset = popen_in_session(command, env=env, cwd=None, log=part.log)
+        part.started_at = utc_now()
+
+    def clean(self, server: Server) -> list[str]:
+        """Remove the scratch folder; what belongs to root is removed from inside a container."""
+        super().clean(server)
+        spec = server.spec
+        if spec.scratch.exists() and spec.node.is_local:
+            remove_from_inside(self.runtime(spec), spec.deployment.image or "", spec.scratch)
+            super().clean(server)
+        return [f"folder {spec.scratch}"] if spec.scratch.exists() else []
+
+    def describe(self, server: Server) -> dict[str, Any]:
+        """The image as the runtime knows it."""
+        runtime = self.runtime(server.spec)
+        image = server.spec.deployment.image or ""
+        found: dict[str, Any] = {"image": image, "image_id": None, "runtime": runtime.program}
+        with contextlib.suppress(InfraError):
+            found["image_id"] = runtime.call("image", "inspect", "--format", "{{.Id}}", image).strip()
+        return found
+
+
+def container_of(spec: LaunchSpec) -> Container:
+    """The pool's part ``container``. :raises InputError: when it has none."""
+    if spec.pool is None or spec.pool.container is None:
+        raise InputError("the pool has no part container", where=spec.pool.name if spec.pool else "")
+    return spec.pool.container
+
+
+def hub_folder(spec: LaunchSpec) -> str:
+    """Where weights of a hub lie below the model cache: ``<org>--<name>/<revision>``."""
+    if spec.hub is None:
+        raise InputError(f"launch {spec.launch_id} names no weights")
+    name, revision = spec.hub
+    return f"{name.replace('/', '--')}/{revision or 'main'}"
+
+
+def fill_owner(word: str, part: ContainerPart, spec: LaunchSpec) -> str:
+    """The placeholders that name who owns a container, and which devices it gets."""
+    values = {
+        "container_name": part.container,
+        "devices": ",".join(str(index) for index in spec.devices),
+        **{f"owner.{key}": value for key, value in labels_of(part.owner).items()},
+    }
+    for name, value in values.items():
+        word = word.replace("{" + name + "}", value)
+    return word
+
+
+def labels_of(owner: owners.Owner) -> dict[str, str]:
+    """The labels of a container, without ``isoline.`` in front; ``start`` names the boot too."""
+    return {
+        "run": owner.run_id,
+        "launch": owner.launch_id,
+        "host": owner.host,
+        "pid": str(owner.orchestrator_pid),
+        "start": f"{owner.orchestrator_start_ticks}@{owner.boot_id}",
+    }

@@ -1,0 +1,186 @@
+"""Waiting until a deployment is ready: started in order, answering, and proven by a real generation."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+
+from isoline.runners import proc
+from isoline.runners.engines.base import EngineCallError
+from isoline.runners.exits import KILLED_FROM_OUTSIDE, log_tail, reason_of_exit
+from isoline.runners.launcher import ExitStatus, Readiness, Server, ShouldStop, StoppedError
+from isoline.runners.parts import Part
+
+if TYPE_CHECKING:
+    from isoline.runners.deploy import PartsLauncher
+
+PORT_TRIES = 5
+READY_TOKENS = 5
+POLL_S = 0.05
+WRONG_ANSWERS = 3
+"""So many definite wrong answers in a row end the wait: the server is up, and it is wrong."""
+
+PROBE_S = 2.0
+ANSWER_S = 30.0
+
+
+class ReadyWait:
+    """One wait. What fails is raised through the launcher, which knows the logs."""
+
+    def __init__(self, launcher: PartsLauncher, server: Server) -> None:
+        self.launcher = launcher
+        self.server = server
+        self.tried = {number for part in server.all_parts for number in part.ports.values()}
+        self.last = "it never said that it is up"
+        self.answered = False
+        self.wrong = 0
+
+    def wait(self, should_stop: ShouldStop | None) -> Readiness:
+        """Until it is ready. :raises PhaseFailedError, StoppedError: as the launcher's ``ready``."""
+        server, deadline_s = self.server, self.server.spec.deadlines.ready_s
+        began = time.monotonic()
+        while True:
+            if should_stop and (why := should_stop()):
+                raise StoppedError(why)
+            ended = server.ended()
+            if ended or self._foreign_ports():
+                self._again_on_other_ports(ended)
+                continue
+            left = deadline_s - (time.monotonic() - began)
+            if left <= 0:
+                code = "not_generating" if self.answered else "launch_timeout"
+                self.launcher.fail(server, code, f"not ready after {deadline_s:.0f} s: {self.last}")
+            silent = next((part for part in server.parts if not self._answers(part)), None)
+            if silent is not None:
+                if not server.spec.is_alone:
+                    self.last = f"{silent.name} never said that it is up"
+            elif server.waiting:
+                self.launcher.start_next(server)
+                continue
+            elif (proof := self._proof(max(0.1, min(left, ANSWER_S)))) is not None:
+                tokens, text = proof
+                return Readiness(time.monotonic() - began, tokens, text, server.port_tries)
+            time.sleep(POLL_S)
+
+    def _proof(self, timeout_s: float) -> tuple[int, str] | None:
+        """(tokens, text) of a right generation by our own servers; None where it has to be tried again."""
+        server = self.server
+        self.answered = True
+        try:
+            tokens, text = self._generate(timeout_s)
+        except EngineCallError as error:
+            self.last = str(error)
+            self.wrong = self.wrong + 1 if error.definite else 0
+            if self.wrong >= WRONG_ANSWERS:
+                self.launcher.fail(server, "not_generating", self.last)
+            return None
+        if server.ended() is None and all(listens(part) for part in server.parts):
+            self._check_args()
+            return tokens, text
+        self.last = "another process answers on its port"
+        return None
+
+    def _answers(self, part: Part) -> bool:
+        """Whether a part says that it is up: only a first filter, never a proof."""
+        if part.command.role is not None:
+            return self.server.adapter.healthy(part.url)
+        if part.command.ready is not None:
+            try:
+                with httpx.Client(trust_env=False, timeout=PROBE_S) as client:
+                    return client.get(f"{part.url}/{part.command.ready.lstrip('/')}").status_code == 200
+            except httpx.HTTPError:
+                return False
+        if part.command.ports:
+            try:
+                with socket.create_connection((part.host, part.port), timeout=PROBE_S):
+                    return True
+            except OSError:
+                return False
+        return True
+
+    def _generate(self, timeout_s: float) -> tuple[int, str]:
+        """One generation through the entry; each role must have worked on it.
+
+        :raises EngineCallError: no right answer, or a role whose counters stood still.
+        """
+        server = self.server
+        before = self._work()
+        tokens, text = server.adapter.generate(server.url, server.spec.alias, READY_TOKENS, timeout_s)
+        after = self._work()
+        if idle := [role for role in before if after.get(role, 0.0) <= before[role]]:
+            raise EngineCallError(f"an answer came without {' and '.join(idle)}", definite=True)
+        return tokens, text
+
+    def _work(self) -> dict[str, float]:
+        """Tokens that each role has worked on; empty for one role alone, whose answer proves it.
+
+        :raises EngineCallError: when a worker does not say.
+        """
+        if len(self.server.spec.deployment.workers) < 2:
+            return {}
+        found: dict[str, float] = {}
+        for part in self.server.workers:
+            counters = self.server.adapter.counters(part.url, PROBE_S)
+            # A prefill worker reads the prompt, a decode worker writes: each grows one of the two.
+            work = counters.get("input_tokens", 0.0) + counters.get("output_tokens", 0.0)
+            found[part.command.name] = found.get(part.command.name, 0.0) + work
+        return found
+
+    def _foreign_ports(self) -> bool:
+        """Whether somebody listens on a worker's port who is not ours."""
+        # Ours may begin to listen between the two looks, so a foreign one is believed on the second.
+        return any(
+            part.is_local and all(proc.listener_exists(part.port) and not listens(part) for _ in range(2))
+            for part in self.server.workers
+        )
+
+    def _again_on_other_ports(self, ended: tuple[Part, ExitStatus] | None) -> None:
+        """Start everything again where a port was the trouble; fail with the right code where not."""
+        server, launcher = self.server, self.launcher
+        self.wrong = 0
+        if ended is not None:
+            part, status = ended
+            code = server.adapter.explain_exit(log_tail(part.log, part.log_offset))
+            if reason_of_exit(status) == KILLED_FROM_OUTSIDE:
+                code = KILLED_FROM_OUTSIDE
+            if code != "port_in_use":
+                who = "" if server.spec.is_alone else f"{part.name} was "
+                detail = f"{who}ended by {status.text()} before it was ready"
+                launcher.fail(server, code or "launch_failed", detail, part)
+        if server.port_tries >= PORT_TRIES:
+            launcher.fail(server, "port_in_use", f"{PORT_TRIES} ports in a row were taken")
+        was = server.port
+        server.notes.append(f"port {was} was taken by somebody else")
+        for part in launcher.again(server, self.tried):
+            self.tried |= set(part.ports.values())
+            with part.log.open("ab") as log:
+                log.write(f"isoline: port {was} was taken, starting again on {server.port}\n".encode())
+        launcher.start_next(server)
+        server.port_tries += 1
+
+    def _check_args(self) -> None:
+        """Compare what runs with what was asked. Done once, while the server answers."""
+        server = self.server
+        effective: dict[str, dict[str, object]] = {}
+        found: list[str] = []
+        for part in server.workers:
+            try:
+                effective[part.name] = self.launcher.effective_args(server, part)
+                rows = server.adapter.differences(part.argv, effective[part.name])
+            except EngineCallError as error:
+                rows = [str(error)]
+            found += rows if len(server.workers) == 1 else [f"{part.name}: {row}" for row in rows]
+        alone = len(server.workers) == 1
+        server.effective = next(iter(effective.values()), None) if alone else dict(effective)
+        if found:
+            self.launcher.fail(server, "args_not_effective", "; ".join(found))
+
+
+def listens(part: Part) -> bool:
+    """Whether one of the part's own processes listens on its port; True where that cannot be seen."""
+    if not part.is_local or (part.command.role is None and not part.command.ports):
+        return True
+    return part.port in proc.listening_ports(part.pids())
