@@ -16,6 +16,7 @@ from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_fil
 from isoline.results.identity import launch_id
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
+from isoline.runners.causes import Cause, explain, explain_logs, server_logs
 from isoline.runners.engines import engine_adapter
 from isoline.runners.hosts import Host, this_host
 from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
@@ -29,9 +30,10 @@ from isoline.sweeps.record import Live
 class LaunchFailedError(Exception):
     """A start did not come to a ready server; its bundle is sealed and holds the reasons."""
 
-    def __init__(self, reasons: list[ReasonNote], log_tail: str = "") -> None:
+    def __init__(self, reasons: list[ReasonNote], log_tail: str = "", cause: Cause | None = None) -> None:
         self.reasons = reasons
         self.log_tail = log_tail
+        self.cause = cause
         self.verdict = worst([note.code for note in reasons])
         super().__init__("; ".join(f"{note.code}: {note.detail}" for note in reasons))
 
@@ -171,6 +173,7 @@ class LaunchRun:
         self.writer = BundleWriter(run, "launch", f"_launch/{self.name}", self.name)
         self._server: Server | None = None
         self._watch: Watch | None = None
+        self.cause: Cause | None = None
 
     @contextmanager
     def running(self) -> Iterator[Live]:
@@ -184,7 +187,10 @@ class LaunchRun:
                 live = self._begin()
             except PhaseFailedError as error:
                 self.reasons.append(ReasonNote(code=error.code, detail=error.detail))
-                raise LaunchFailedError(self.reasons, error.log_tail) from error
+                self.cause = self._explain() or explain(error.detail, self._engine)
+                if self.cause is not None and self.cause.is_proof_against(error.code):
+                    self.reasons.append(ReasonNote(code=self.cause.code, detail=self.cause.lines[0][1]))
+                raise LaunchFailedError(self.reasons, error.log_tail, self.cause) from error
             except LaunchFailedError as error:
                 self.reasons += error.reasons
                 raise
@@ -196,6 +202,14 @@ class LaunchRun:
             self._end(keep_error=True)
             raise
         self._end(keep_error=False)
+
+    @property
+    def _engine(self) -> str:
+        return str(self.launch.identity["engine"])
+
+    def _explain(self) -> Cause | None:
+        """Why the server ended, by the logs of its programs."""
+        return explain_logs(server_logs(self.writer.path), self._engine)
 
     def _begin(self) -> Live:
         launch, should_stop = self.launch, self.context.stop.why
@@ -259,6 +273,8 @@ class LaunchRun:
             (json.dumps(dict(self.context.fingerprint), indent=1, sort_keys=True) + "\n").encode(),
         )
         codes = [note.code for note in self.reasons]
+        if self.cause is None and set(codes) - {"interrupted"}:
+            self.cause = self._explain()
         write_record(
             self.writer.path / "launch.json",
             LaunchRecord(
@@ -274,6 +290,7 @@ class LaunchRun:
                 exit_code=status.exit_code if status else None,
                 signal=status.signal if status else None,
                 points=self.served,
+                cause=self.cause.record() if self.cause else None,
             ),
         )
         self.writer.seal()

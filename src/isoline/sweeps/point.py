@@ -24,6 +24,7 @@ from isoline.results.bundle import BundleWriter, utc_now, write_file, write_reco
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
 from isoline.runners import foreign, owners
+from isoline.runners.causes import explain_logs, log_sizes, server_logs
 from isoline.runners.launcher import PhaseFailedError, StoppedError
 from isoline.sweeps.context import Context, disk_full, full_disk_line
 from isoline.sweeps.phases import Phases
@@ -35,6 +36,12 @@ CLIENT_WARMUP = 1
 
 RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
+
+SERVER_FAILED = frozenset(
+    ("server_died", "server_killed", "server_restarted", "stalled", "load_timeout", "reset_failed", "oom")
+    + ("warmup_failed", "too_many_failed")
+)
+"""Reason codes after which the server's log is asked why."""
 
 
 class Attempt:
@@ -78,6 +85,7 @@ class Attempt:
         self.phases = Phases(on_phase)
         self.on_load = on_load
         self.seen = Seen()
+        self.log_sizes = log_sizes(live.server.spec.log.parent)
 
     # --- running ------------------------------------------------------------------------------
 
@@ -93,6 +101,7 @@ class Attempt:
             self._phases(writer.path)
             with self.phases.phase("seal"):
                 self._note_events()
+                self._explain()
                 write_evidence(writer.path, self.job, self.seen)
                 record = build_record(self.job, self.seen, self.phases.rows)
                 write_record(writer.path / "lock.json", build_lock(self.job))
@@ -154,6 +163,17 @@ class Attempt:
                 self.seen.events.append(ReasonNote(code=event.code, detail=event.detail))
         if self.context.stop.why() and "interrupted" not in known:
             self.seen.events.append(ReasonNote(code="interrupted", detail="asked to stop"))
+
+    def _explain(self) -> None:
+        """Where the server failed under the attempt: why, by what it wrote since the attempt began."""
+        codes = {note.code for note in [*self.seen.events, *self.seen.findings]}
+        if not codes & SERVER_FAILED:
+            return
+        folder = self.live.server.spec.log.parent
+        cause = explain_logs(server_logs(folder), self.live.recipe.engine, self.log_sizes)
+        self.seen.cause = cause.record() if cause else None
+        if cause and cause.code not in codes and any(cause.is_proof_against(code) for code in codes):
+            self.seen.events.append(ReasonNote(code=cause.code, detail=cause.lines[0][1]))
 
     def _has_answers(self) -> bool:
         table = self.seen.table
