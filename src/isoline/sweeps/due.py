@@ -10,13 +10,15 @@ from isoline.results.reasons import MAX_INFRA_RETRIES, Verdict
 from isoline.results.records import Addition, PlanLaunch, PlanPoint, Reused
 
 
-def is_due(verdicts: Sequence[Verdict]) -> bool:
+def is_due(verdicts: Sequence[Verdict], retried_after: int = -1) -> bool:
     """Whether a point is due, from the verdicts of its sealed attempts in order (DESIGN 5.8).
 
     Without an attempt it is. An ``infra_error`` is tried again, at most twice. What was cancelled
     is tried again. ``valid``, ``partial`` and ``invalid`` are not measured again.
+
+    :param retried_after: how many attempts it had when a person asked for one more; -1 = nobody did.
     """
-    if not verdicts:
+    if not verdicts or len(verdicts) == retried_after:
         return True
     match verdicts[-1]:
         case Verdict.CANCELLED:
@@ -27,9 +29,18 @@ def is_due(verdicts: Sequence[Verdict]) -> bool:
             return False
 
 
-def due_points(launch: PlanLaunch, attempts: Mapping[str, Sequence[Verdict]]) -> list[PlanPoint]:
-    """The due points of a launch, in the plan's order."""
-    return [point for point in launch.points if is_due(attempts.get(point.point_id, ()))]
+def due_points(
+    launch: PlanLaunch, attempts: Mapping[str, Sequence[Verdict]], retries: Mapping[str, int] = {}
+) -> list[PlanPoint]:
+    """The due points of a launch, in the plan's order.
+
+    :param retries: point id -> how many attempts it had when a person asked for one more.
+    """
+    return [
+        point
+        for point in launch.points
+        if is_due(attempts.get(point.point_id, ()), retries.get(point.point_id, -1))
+    ]
 
 
 @dataclass(frozen=True)
