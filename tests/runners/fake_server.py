@@ -22,6 +22,7 @@ flags = dict(zip(sys.argv[begin::2], sys.argv[begin + 1 :: 2], strict=True))
 scratch = Path(os.environ["FAKE_SCRATCH"])
 erased: set[str] = set()
 clock = time.monotonic()
+posts = 0
 
 if "exit3" in faults:
     print("something is broken", flush=True)
@@ -65,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             grown = int((time.monotonic() - clock) * 1000) if "moving" in faults else 7
             running = int("busy" in faults or "moving" in faults or "frozen" in faults)
             names = {
-                "requests_processing": running, "requests_deferred": 0, "prompt_tokens_total": 5,
+                "requests_processing": running, "requests_deferred": 0, "prompt_tokens_total": 5 + 5 * posts,
                 "prompt_tokens_cached_total": 0, "tokens_predicted_total": grown, "n_decode_total": grown,
             }  # fmt: skip
             if (scratch / "backwards").exists():
@@ -90,6 +91,8 @@ class Handler(BaseHTTPRequestHandler):
             erased.add(self.path)
             self.answer(json.dumps({"n_erased": 10 if first else 0}))
             return
+        global posts
+        posts += 1
         text = "" if "no_text" in faults else "a"
         chunks = [{"choices": [{"delta": {"content": text}}]}] * 5
         if "no_usage" not in faults:
