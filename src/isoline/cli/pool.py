@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from isoline.cli import pool_check
+from isoline.cli import pool_check, pool_new
 
 app = typer.Typer(help="Check, set up and operate pools of machines.")
 app.command("check")(pool_check.check)
+app.command("new")(pool_new.new)
