@@ -16,6 +16,7 @@ from isoline.recipes.channels import read_channels, resolve_channels
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.schema import Recipe
 from isoline.results.records import Plan
+from isoline.sweeps.outline import Draft
 from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.schema import Sweep, load_scenario
 from isoline.sweeps.sources import file_digests
@@ -64,7 +65,7 @@ def sources_for(
     return Sources(
         sweep=sweep,
         pools=found,
-        recipes={item.recipe_id: item for item in loaded},
+        recipes={item.recipe_id: Draft.of(item) for item in loaded},
         selected={number: [row["recipes"][0]] for number, row in enumerate(select)},
         scenarios=scenarios,
         datasets={name: load_dataset(root, name) for name in names},

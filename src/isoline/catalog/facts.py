@@ -6,6 +6,7 @@ which wins: entries are merged by key, mappings deeply, lists and values as a wh
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +27,7 @@ from isoline.catalog.models import Curve, Precision
 from isoline.catalog.models import Model as Model
 from isoline.catalog.models import WeightFile as WeightFile
 from isoline.catalog.skus import Sku as Sku
+from isoline.catalog.treecache import hash_files
 from isoline.catalog.trees import parse_yaml, read_text, to_plain
 
 DATA = Path(__file__).parent / "data"
@@ -88,6 +90,14 @@ class Catalog:
                     raise DocumentError(
                         [(str(OWN / path.name), f"no part of the catalog; {nearest(path.stem, SECTIONS)}")]
                     )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the names and bytes of all files that the facts come from."""
+        found = hashlib.sha256()
+        for folder in (DATA, *([self._own] if self._own is not None else [])):
+            hash_files(found, folder, "*.yaml")
+        return found.hexdigest()
 
     def _section(self, name: str, model: type[S]) -> S:
         last, where = DATA / f"{name}.yaml", f"data/{name}.yaml"

@@ -65,16 +65,31 @@ class TreeCache:
         if not self._is_new:
             return
         trees = {**self._known, **self._used} if len(self._known) < 4 * len(self._used) else self._used
-        with contextlib.suppress(OSError, ValueError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f"{FILE}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump({"format": FORMAT, "trees": trees}, file, separators=(",", ":"))
-                Path(name).replace(self._path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        with contextlib.suppress(ValueError):
+            text = json.dumps({"format": FORMAT, "trees": trees}, separators=(",", ":"))
+            write_aside(self._path, text.encode())
+
+
+def write_aside(path: Path, data: bytes) -> None:
+    """Write a file that can be made again, whole or not at all; not where the folder cannot be written."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def hash_files(into: Any, folder: Path, pattern: str) -> None:
+    """Add the names and bytes of all files of a folder to a hash, those of its folders included."""
+    for path in sorted(folder.rglob(pattern)):
+        data = path.read_bytes()
+        into.update(f"{path.relative_to(folder).as_posix()}\0{len(data)}\0".encode())
+        into.update(data)
 
 
 _current: ContextVar[TreeCache | None] = ContextVar("isoline_tree_cache", default=None)

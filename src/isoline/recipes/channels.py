@@ -133,19 +133,31 @@ def resolve_channels(
     overrides: Mapping[str, str],
     digest_of: Callable[[str, Architecture], str | None],
 ) -> dict[str, dict[Architecture, str]]:
-    """Channel -> CPU architecture -> reference, for the channels and architectures that recipes use.
+    """:func:`resolve_used` for the channels that recipes use."""
+    uses = [(recipe.image.channel, recipe.sku) for recipe in recipes]
+    return resolve_used(uses, channels, overrides, digest_of)
+
+
+def resolve_used(
+    uses: Iterable[tuple[str | None, str]],
+    channels: Mapping[str, Channel],
+    overrides: Mapping[str, str],
+    digest_of: Callable[[str, Architecture], str | None],
+) -> dict[str, dict[Architecture, str]]:
+    """Channel -> CPU architecture -> reference, for the channels and architectures that are used.
 
     Each is asked for once. What has a digest is ``ref@sha256:…``, else only the tag stands there: such
     a launch is unresolved (DESIGN 5.1).
 
+    :param uses: channel (None: none) and SKU of each recipe.
     :param overrides: channel -> reference, from ``--image``.
     :param digest_of: asks a registry; None where it cannot say.
     :raises InputError: for a channel that is not there, or an override that no recipe uses.
     """
     wanted: dict[str, set[Architecture]] = {}
-    for recipe in recipes:
-        if recipe.image.channel is not None:
-            wanted.setdefault(recipe.image.channel, set()).add(architecture_of(recipe.sku))
+    for channel, sku in uses:
+        if channel is not None:
+            wanted.setdefault(channel, set()).add(architecture_of(sku))
     for name in overrides:
         if name not in wanted:
             raise InputError(

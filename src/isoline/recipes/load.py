@@ -16,7 +16,7 @@ from isoline.recipes.extends import EXTENDS, base_id, validate_extended
 from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
 
-_LOCKED = re.compile(r"^locked:", re.MULTILINE)
+LOCKED = re.compile(r"^locked:", re.MULTILINE)
 _LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*$")
 _ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
 
@@ -117,7 +117,7 @@ def lock_at(project: Path, path: Path) -> str | None:
     is_recipe = inside is not None and len(inside.parts) == 3 and inside.parts[0] == "recipes"
     if is_recipe and inside is not None and not inside.parts[1].startswith("_"):
         return None
-    if not whole.is_file() or not _LOCKED.search(read_text(whole, str(path))):
+    if not whole.is_file() or not LOCKED.search(read_text(whole, str(path))):
         return None
     return inside.as_posix() if inside is not None else str(whole)
 
@@ -142,8 +142,16 @@ def read_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
     """
     if recipe_id.endswith(".yaml"):
         return read_lock(project, recipe_id)
-    where = f"recipes/{recipe_id}.yaml"
-    text = read_text(project / where, where)
+    where = file_of(recipe_id)
+    return parse_recipe(project, recipe_id, read_text(project / where, where))
+
+
+def parse_recipe(project: Path, recipe_id: str, text: str) -> LoadedRecipe:
+    """The recipe that a text is, on its base if it extends one. Its name is not looked at.
+
+    :raises DocumentError: when it, or its base, is wrong.
+    """
+    where = file_of(recipe_id)
     if EXTENDS.search(text):
         tree = parse_yaml(text, where)
         if base_id(tree) is not None:
@@ -154,8 +162,13 @@ def read_recipe(project: Path, recipe_id: str) -> LoadedRecipe:
 def name_problem(loaded: LoadedRecipe) -> str | None:
     """What is wrong with the file's name, given its content; None when they agree."""
     recipe = loaded.recipe
-    expected = f"{recipe.engine}-{recipe.sku}-{recipe.precision.weights}"
-    name = loaded.recipe_id.split("/")[1]
+    return misnamed(loaded.recipe_id, recipe.engine, recipe.sku, recipe.precision.weights)
+
+
+def misnamed(recipe_id: str, engine: str, sku: str, weights: str) -> str | None:
+    """What is wrong with a recipe's name, given three of its fields; None when they agree."""
+    expected = f"{engine}-{sku}-{weights}"
+    name = recipe_id.split("/")[1]
     if name == expected or name.startswith(expected + "-"):
         return None
     return f"the file's name should begin with {expected!r}, as its content says"

@@ -91,13 +91,6 @@ def revision_of(recipe: Recipe, model: Model) -> str | None:
     return recipe.revision or model.revision_of(hub_of(recipe, model))
 
 
-def deployment_class(topology: Topology, per_node: int) -> str:
-    """``single_node``, ``multi_node`` or ``disaggregated``, by the devices of a node."""
-    if topology.is_disaggregated:
-        return "disaggregated"
-    return "single_node" if topology.gpus <= per_node else "multi_node"
-
-
 def sized_for(recipe: Recipe, topology: str, scenario: str, concurrency: int) -> int:
     """The concurrency that the server is sized for: the top of the launch band."""
     use = recipe.scenarios.get(scenario)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.profile import profile
 from isoline.recipes.channels import images_for
-from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.render import (
-    Inputs,
-    RenderedLaunch,
-    Shape,
-    deployment_class,
-    render,
-    revision_of,
-)
-from isoline.recipes.resolve import depends_on_concurrency
-from isoline.recipes.topology import Topology
+from isoline.recipes.render import Inputs, Shape
 from isoline.results import identity
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint
 from isoline.sweeps.assemble import assemble, joined
-from isoline.sweeps.estimates import Past, launch_s, point_s
-from isoline.sweeps.schema import Scenario, Selection, Sweep
+from isoline.sweeps.estimates import Past, point_s
+from isoline.sweeps.kept import current, launches_key
+from isoline.sweeps.outline import Case, Draft, Start, TopologyOutline, start_of
+from isoline.sweeps.schema import Scenario, Sweep
+from isoline.sweeps.wanted import Wanted, collect
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Sources:
 
     sweep: Sweep
     pools: Mapping[str, Pool]
-    recipes: Mapping[str, LoadedRecipe]
+    recipes: Mapping[str, Draft]
     selected: Mapping[int, list[str]]  # index of a selection -> recipe ids
     scenarios: Mapping[str, Scenario]
     datasets: Mapping[str, Dataset]
@@ -68,6 +60,12 @@ class Sources:
         """Scenario -> the canonical bytes of its identity."""
         return {name: identity.canonical_json(item) for name, item in self.scenario_identities.items()}
 
+    @cached_property
+    def pool_bytes(self) -> dict[str, bytes]:
+        """Pool -> its canonical bytes."""
+        pools = self.pools.values()
+        return {pool.name: identity.canonical_json(pool.model_dump(mode="json")) for pool in pools}
+
     @property
     def pool(self) -> Pool:
         """The only pool.
@@ -83,15 +81,22 @@ class Sources:
             )
         return next(iter(self.pools.values()))
 
+    def pool_of(self, sku: str) -> Pool:
+        """The pool that recipes of a SKU are planned on.
 
-@dataclass
-class _Wanted:
-    """A point while it is collected: several selections may name it."""
+        :raises InputError: where none has it and there is not just one.
+        """
+        return self.pools.get(sku) or self.pool
 
-    scenario: Scenario
-    concurrency: int
-    repetitions: int
-    accuracy: set[str] = field(default_factory=set)
+    def inputs_for(self, draft: Draft) -> Inputs:
+        """What decides the launches of a recipe and is not in it: nothing of other recipes."""
+        outline = draft.outline
+        images = images_for(self.channels, outline.sku)
+        return Inputs(
+            self.scripts.get(outline.engine),
+            {name: ref for name, ref in images.items() if name == outline.channel},
+            self.files.get(draft.recipe_id, {}),
+        )
 
 
 def seed_for(dataset_digest: str, scenario: Scenario, concurrency: int, repetition: int) -> int:
@@ -110,96 +115,22 @@ def _seed(key: tuple[str | int, ...]) -> int:
     return int(identity.digest(list(key))[:8], 16) & 0x7FFFFFFF
 
 
-def _levels(sources: Sources, index: int) -> tuple[dict[str, list[int]], list[Excluded]]:
-    """recipe id -> the concurrencies that one selection takes of it; and what it leaves out, and why.
-
-    :raises InputError: for a concurrency that no selected recipe is meant for.
-    """
-    selection = sources.sweep.select[index]
-    where = f"sweeps/{sources.sweep.name}.yaml"
-    meant = {
-        recipe_id: use.all
-        for recipe_id in sources.selected[index]
-        if (use := sources.recipes[recipe_id].recipe.scenarios.get(selection.scenario))
-    }
-    excluded = [
-        Excluded(what=f"{recipe_id} × {selection.scenario}", why="the recipe is not meant for this scenario")
-        for recipe_id in sources.selected[index]
-        if recipe_id not in meant
-    ]
-    if not meant:
-        return {}, excluded
-    known = sorted({level for levels in meant.values() for level in levels})
-    wanted = known if selection.concurrency == "all" else selection.concurrency
-    numbers = selection.repetitions if isinstance(selection.repetitions, dict) else {}
-    for what, levels, allowed, remedy in (
-        ("concurrency", wanted, known, "add it to the recipe's scenarios, or leave it out of the sweep"),
-        ("accuracy is asked for at concurrency", _flat(selection), wanted, "select it, or leave it out"),
-        ("repetitions are given for concurrency", numbers, wanted, "select it, or leave it out"),
-    ):
-        for level in levels:
-            if level not in allowed:
-                raise InputError(
-                    f"{what} {level}, which is not among {', '.join(map(str, allowed))} "
-                    f"of scenario {selection.scenario!r}",
-                    where=where,
-                    remedy=remedy,
-                )
-    taken: dict[str, list[int]] = {}
-    for recipe_id, levels in meant.items():
-        meant_for = set(levels)
-        taken[recipe_id] = [level for level in wanted if level in meant_for]
-        if selection.concurrency != "all":
-            excluded += [
-                Excluded(
-                    what=f"{recipe_id} × {selection.scenario} c{level}",
-                    why="the recipe is not meant for this concurrency",
-                )
-                for level in wanted
-                if level not in levels
-            ]
-    return taken, excluded
-
-
-def _flat(selection: Selection) -> list[int]:
-    return [level for levels in selection.accuracy.values() for level in levels]
-
-
-def _collect(sources: Sources) -> tuple[dict[str, dict[tuple[str, int], _Wanted]], list[Excluded]]:
-    """recipe id -> (scenario, concurrency) -> what is wanted, in the sweep's order."""
-    wanted: dict[str, dict[tuple[str, int], _Wanted]] = {}
-    excluded: list[Excluded] = []
-    for index, selection in enumerate(sources.sweep.select):
-        scenario = sources.scenarios[selection.scenario]
-        taken, left_out = _levels(sources, index)
-        excluded += left_out
-        for recipe_id, levels in taken.items():
-            rows = wanted.setdefault(recipe_id, {})
-            for concurrency in levels:
-                row = rows.setdefault((scenario.name, concurrency), _Wanted(scenario, concurrency, 1))
-                row.repetitions = max(row.repetitions, selection.repetitions_at(concurrency))
-                row.accuracy |= {task for task, at in selection.accuracy.items() if concurrency in at}
-    return wanted, excluded
-
-
-def _curve(
-    loaded: LoadedRecipe, topology: Topology, scenario: Scenario, dataset: str, pool: Pool, speculative: str
-) -> dict[str, Any]:
-    recipe = loaded.recipe
+def _curve(place: _Place, scenario: Scenario, dataset: str) -> dict[str, Any]:
+    outline = place.draft.outline
     return {
-        "model": recipe.model,
-        "model_revision": revision_of(recipe, load_catalog().models[recipe.model]),
-        "sku": recipe.sku,
-        "engine": recipe.engine,
-        "weight_precision": recipe.precision.weights,
-        "kv_precision": recipe.precision.kv,
+        "model": outline.model,
+        "model_revision": outline.model_revision,
+        "sku": outline.sku,
+        "engine": outline.engine,
+        "weight_precision": outline.weight_precision,
+        "kv_precision": outline.kv_precision,
         "scenario": scenario.name,
         "scenario_version": scenario.version,
         "dataset_digest": dataset,
-        "speculative": speculative,
-        "kv_offload": recipe.kv_offload.label(),
-        "deployment_class": deployment_class(topology, pool.accelerators),
-        "client_class": pool.client_profile,
+        "speculative": outline.speculative_twin if place.is_twin else outline.speculative,
+        "kv_offload": outline.kv_offload,
+        "deployment_class": place.topology.deployment_class(place.pool.accelerators),
+        "client_class": place.pool.client_profile,
         "kind": "measured",
         "source": "own",
     }
@@ -216,12 +147,11 @@ def _generator(client_profile: str) -> tuple[dict[str, Any], bytes]:
 class _Place:
     """Where a point is: its recipe, topology, pool and rendered launch."""
 
-    loaded: LoadedRecipe
-    topology: Topology
+    draft: Draft
+    topology: TopologyOutline
     pool: Pool
-    rendered: RenderedLaunch
+    start: Start
     is_twin: bool
-    label: str
     curves: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
     whos: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = field(default_factory=dict)
 
@@ -230,7 +160,7 @@ class _Place:
         if scenario.name not in self.whos:
             generator, generator_bytes = _generator(self.pool.client_profile)
             who = {
-                "launch_digest": self.rendered.launch_digest,
+                "launch_digest": self.start.launch_digest,
                 "scenario": sources.scenario_identities[scenario.name],
                 "dataset_digest": sources.dataset_digests[scenario.dataset],
                 "concurrency": None,
@@ -248,27 +178,23 @@ class _Place:
     def curve(self, sources: Sources, scenario: Scenario) -> tuple[dict[str, Any], str]:
         """(the curve's fields, its key) in a scenario; the same for all concurrencies."""
         if scenario.name not in self.curves:
-            speculative = self.loaded.recipe.speculative
-            if self.is_twin:
-                speculative = speculative.model_copy(update={"acceptance": "real"})
-            dataset = sources.dataset_digests[scenario.dataset]
-            fields = _curve(self.loaded, self.topology, scenario, dataset, self.pool, speculative.label())
+            fields = _curve(self, scenario, sources.dataset_digests[scenario.dataset])
             self.curves[scenario.name] = (fields, identity.curve_key(fields))
         return self.curves[scenario.name]
 
 
-def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks: list[str]) -> PlanPoint:
-    recipe_id, recipe = place.loaded.recipe_id, place.loaded.recipe
+def _point(sources: Sources, place: _Place, row: Wanted, repetition: int, tasks: list[str]) -> PlanPoint:
+    recipe_id, outline, label = place.draft.recipe_id, place.draft.outline, place.topology.label
     dataset = sources.datasets[row.scenario.dataset]
     who, known = place.who(sources, row.scenario)
     who = {**who, "concurrency": row.concurrency}
     point_digest = identity.digest_of_parts({**known, "concurrency": b"%d" % row.concurrency})
     curve, key = place.curve(sources, row.scenario)
-    for task in [*([recipe.canary] if recipe.canary else []), *tasks]:
+    for task in [*([outline.canary] if outline.canary else []), *tasks]:
         if sources.datasets[task].kind != "questions":
             raise InputError(f"dataset {task!r} holds no questions", where=recipe_id)
     point_id = identity.point_id(
-        recipe_id, place.label, row.scenario.name, row.concurrency, repetition, point_digest
+        recipe_id, label, row.scenario.name, row.concurrency, repetition, point_digest
     )
     return PlanPoint(
         point_id=point_id,
@@ -279,10 +205,10 @@ def _point(sources: Sources, place: _Place, row: _Wanted, repetition: int, tasks
         seed=seed_for(sources.dataset_digests[dataset.name], row.scenario, row.concurrency, repetition),
         accuracy=tasks,
         estimate_s=sources.past.points.get(point_id)
-        or point_s(row.scenario, dataset, row.concurrency, recipe.sku) + 20.0 * len(tasks),
+        or point_s(row.scenario, dataset, row.concurrency, outline.sku) + 20.0 * len(tasks),
         curve=curve,
         curve_key=key,
-        series_key=identity.series_key(key, place.label, row.concurrency),
+        series_key=identity.series_key(key, label, row.concurrency),
         identity=who,
     )
 
@@ -291,69 +217,70 @@ def _shape(scenario: Scenario) -> Shape:
     return Shape(scenario.name, scenario.isl, scenario.osl)
 
 
+def _starter(sources: Sources, draft: Draft) -> Callable[[Case], Start]:
+    """What renders the launches of a recipe, or finds those that were rendered before."""
+    kept, pool, inputs = current(), sources.pool_of(draft.outline.sku), sources.inputs_for(draft)
+    key = launches_key(draft, sources.pool_bytes[pool.name], inputs) if kept is not None else None
+    if kept is None or key is None:
+        return lambda case: start_of(draft, pool, inputs, case)
+    launches = kept.launches(key)
+    return lambda case: kept.start(launches, draft, pool, inputs, case)
+
+
 def _launches(
-    sources: Sources, loaded: LoadedRecipe, topology: Topology, rows: Iterable[_Wanted]
+    sources: Sources, draft: Draft, number: int, start: Callable[[Case], Start], rows: Iterable[Wanted]
 ) -> list[PlanLaunch]:
     """The launches of one topology: points whose rendered server is the same share one.
 
     Where acceptance is pinned the timed text is garbage by design, so accuracy is checked on a twin:
     a launch that differs in the acceptance alone.
+
+    :param number: of the topology in its recipe.
     """
-    recipe = loaded.recipe
-    pool = sources.pools.get(recipe.sku) or sources.pool
-    inputs = Inputs(
-        sources.scripts.get(recipe.engine),
-        images_for(sources.channels, recipe.sku),
-        sources.files.get(loaded.recipe_id, {}),
-    )
-    is_pinned = recipe.speculative.acceptance == "pinned"
-    by_level = depends_on_concurrency(recipe.server, recipe.roles.values()) or any(
-        item.when and item.when.concurrency for item in recipe.sidecars
-    )
+    outline = draft.outline
+    topology, pool = outline.topologies[number], sources.pool_of(outline.sku)
     groups: dict[str, tuple[_Place, list[PlanPoint]]] = {}
     twins: dict[str, str] = {}
     made: dict[tuple[Shape, int, bool], _Place] = {}
-    label = topology.label()
 
-    def add(row: _Wanted, repetition: int, tasks: list[str], *, is_twin: bool) -> str:
-        key = (_shape(row.scenario), row.concurrency if by_level else 0, is_twin)
+    def add(row: Wanted, repetition: int, tasks: list[str], *, is_twin: bool) -> str:
+        key = (_shape(row.scenario), row.concurrency if outline.by_level else 0, is_twin)
         if key not in made:
-            rendered = render(loaded, topology, pool, key[0], row.concurrency, inputs, is_twin=is_twin)
-            made[key] = _Place(loaded, topology, pool, rendered, is_twin, label)
+            found = start(Case(number, key[0], row.concurrency, is_twin))
+            made[key] = _Place(draft, topology, pool, found, is_twin)
         place = made[key]
-        digest = place.rendered.launch_digest
+        digest = place.start.launch_digest
         points = groups.setdefault(digest, (place, []))[1]
         points.append(_point(sources, place, row, repetition, tasks))
         return digest
 
     for row in rows:
-        use = recipe.scenarios.get(row.scenario.name)
-        if use is None or row.concurrency not in use.at(label):
+        if row.concurrency not in outline.scenarios.get(row.scenario.name, {}).get(topology.label, ()):
             continue
         for repetition in range(1, row.repetitions + 1):
             # A check costs time and says the same each time: the first repetition has it.
             tasks = sorted(row.accuracy) if repetition == 1 else []
-            timed = add(row, repetition, [] if is_pinned else tasks, is_twin=False)
-            if is_pinned and tasks:
+            timed = add(row, repetition, [] if outline.is_pinned else tasks, is_twin=False)
+            if outline.is_pinned and tasks:
                 twins[add(row, repetition, tasks, is_twin=True)] = timed
     return [
         PlanLaunch(
             launch_digest=digest,
-            recipe_id=loaded.recipe_id,
-            recipe_digest=loaded.recipe_digest,
-            topology=label,
+            recipe_id=draft.recipe_id,
+            recipe_digest=outline.recipe_digest,
+            topology=topology.label,
             gpus=topology.gpus,
             pool=pool.name,
-            argv=place.rendered.argv,
-            env=place.rendered.env,
+            argv=place.start.argv,
+            env=place.start.env,
             twin_of=twins.get(digest),
             estimate_s=round(
-                (sources.past.launches.get(digest) or launch_s(recipe, topology))
+                (sources.past.launches.get(digest) or place.start.launch_s)
                 + sum(point.estimate_s for point in points),
                 1,
             ),
-            identity=place.rendered.identity,
-            recipe=loaded.sorted_content,
+            identity=place.start.identity,
+            recipe=outline.content,
             points=points,
         )
         for digest, (place, points) in groups.items()
@@ -368,15 +295,17 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
 
     :raises InputError: for contradictions between sweep, recipes and pool.
     """
-    wanted, excluded = _collect(sources)
+    wanted, excluded = collect(sources)
     launches: dict[str, PlanLaunch] = {}
     for recipe_id, rows in wanted.items():
-        loaded = sources.recipes[recipe_id]
-        if loaded.recipe.sku not in sources.pools and len(sources.pools) > 1:
-            excluded.append(Excluded(what=recipe_id, why=f"no pool of the sweep has SKU {loaded.recipe.sku}"))
+        draft = sources.recipes[recipe_id]
+        sku = draft.outline.sku
+        if sku not in sources.pools and len(sources.pools) > 1:
+            excluded.append(Excluded(what=recipe_id, why=f"no pool of the sweep has SKU {sku}"))
             continue
-        for topology in loaded.recipe.topologies:
-            for launch in _launches(sources, loaded, topology, rows.values()):
+        start = _starter(sources, draft)
+        for number in range(len(draft.outline.topologies)):
+            for launch in _launches(sources, draft, number, start, rows.values()):
                 first = launches.setdefault(launch.launch_digest, launch)
                 if first is not launch:
                     launches[launch.launch_digest], note = joined(first, launch)

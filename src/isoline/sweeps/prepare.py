@@ -16,6 +16,7 @@ from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_new
 from isoline.sweeps.due import due_points, grown_from, reuse
+from isoline.sweeps.kept import kept_plans
 from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
 from isoline.sweeps.schema import Sweep, load_sweep
@@ -52,7 +53,8 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
 
     Facts are those of the project's own catalog; documents that did not change are not parsed again.
     """
-    with catalog_of(settings.project), cached_trees(settings.state / "cache"):
+    cache = settings.state / "cache"
+    with catalog_of(settings.project), cached_trees(cache), kept_plans(cache):
         return _prepare(settings, sweep, wishes)
 
 

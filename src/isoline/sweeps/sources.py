@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from isoline.catalog.documents import DocumentError, locate, named_at
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool
+from isoline.catalog.trees import read_text
 from isoline.datasets.schema import Dataset, load_dataset
 from isoline.errors import InputError
-from isoline.recipes.channels import load_channels, read_channels, resolve_channels
-from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes
+from isoline.recipes.channels import load_channels, read_channels, resolve_used
+from isoline.recipes.extends import EXTENDS
+from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes, misnamed, parse_recipe
 from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
 from isoline.runners.registry import registry_digest
+from isoline.sweeps.kept import current
 from isoline.sweeps.kinds import check_kind, scenario_file
+from isoline.sweeps.outline import Draft
 from isoline.sweeps.plan import Sources
 from isoline.sweeps.schema import Scenario, Sweep, load_scenario
 
@@ -32,8 +36,8 @@ def read_sources(
     :raises DocumentError, InputError: for the first thing that is wrong.
     """
     where = f"sweeps/{sweep.name}.yaml"
-    recipes: dict[str, LoadedRecipe] = {}
-    read: dict[str, LoadedRecipe] = {}  # by what the sweep named: an id, or the path of a lock
+    recipes: dict[str, Draft] = {}
+    read: dict[str, Draft] = {}  # by what the sweep named: an id, or the path of a lock
     selected: dict[int, list[str]] = {}
     scenarios: dict[str, Scenario] = {}
     datasets: dict[str, Dataset] = {}
@@ -49,11 +53,11 @@ def read_sources(
             with named_at(project, where, *here, "recipes", number):
                 names.update(match_recipes(project, [pattern]))
         for name in sorted(names - read.keys()):
-            read[name] = loaded = load_matched(project, name)
-            first = recipes.setdefault(loaded.recipe_id, loaded)
-            if first is not loaded:
+            read[name] = draft = read_draft(project, name)
+            first = recipes.setdefault(draft.recipe_id, draft)
+            if first is not draft:
                 raise InputError(
-                    f"{loaded.recipe_id} is selected as {first.file} and as {loaded.file}",
+                    f"{draft.recipe_id} is selected as {first.file} and as {draft.file}",
                     where=where,
                     remedy="select one of the two",
                 )
@@ -66,9 +70,9 @@ def read_sources(
         for task in selection.accuracy:
             dataset(task, where, *here, "accuracy", task)
         for recipe_id in selected[index]:
-            loaded = recipes[recipe_id]
-            if loaded.recipe.canary is not None:
-                dataset(loaded.recipe.canary, loaded.file, "canary")
+            draft = recipes[recipe_id]
+            if draft.outline.canary is not None:
+                dataset(draft.outline.canary, draft.file, "canary")
     return Sources(
         sweep=sweep,
         pools=_pools(project, sweep, pool),
@@ -78,17 +82,49 @@ def read_sources(
         datasets=datasets,
         scripts={
             name: script_sha256(name)
-            for name in sorted({loaded.recipe.engine for loaded in recipes.values()})
+            for name in sorted({draft.outline.engine for draft in recipes.values()})
             if load_catalog().engines[name].process is not None
         },
-        channels=resolve_channels(
-            [loaded.recipe for loaded in recipes.values()],
+        channels=resolve_used(
+            [(draft.outline.channel, draft.outline.sku) for draft in recipes.values()],
             read_channels(project),
             images or {},
             registry_digest,
         ),
-        files={recipe_id: file_digests(project, loaded) for recipe_id, loaded in recipes.items()},
+        files={
+            recipe_id: _file_digests(project, recipe_id, draft.file, draft.outline.files)
+            for recipe_id, draft in recipes.items()
+            if draft.outline.files
+        },
     )
+
+
+def read_draft(project: Path, name: str) -> Draft:
+    """A recipe by what :func:`match_recipes` gave; validated only where its text, or a fact, is new.
+
+    :raises DocumentError: when it is wrong.
+    """
+    kept = current()
+    if kept is None or name.endswith(".yaml"):
+        return Draft.of(load_matched(project, name))
+    file = file_of(name)
+    text = read_text(project / file, file)
+    if EXTENDS.search(text):  # another file has a part in it
+        return Draft.of(load_matched(project, name))
+    key = kept.key(text)
+    outline = kept.outline(key)
+    if outline is not None:
+        draft = Draft(name, file, outline, key, lambda: parse_recipe(project, name, text))
+    else:
+        loaded = parse_recipe(project, name, text)
+        # The content of a lock says what it renders to, which is checked whenever it is rendered.
+        draft = Draft.of(loaded, key if loaded.recipe.locked is None else None)
+        if draft.key is not None:
+            kept.keep(key, draft.outline)
+    made = draft.outline
+    if (problem := misnamed(name, made.engine, made.sku, made.weight_precision)) is not None:
+        raise DocumentError([(file, problem)])
+    return draft
 
 
 def _pools(project: Path, sweep: Sweep, override: str | None) -> dict[str, Pool]:
@@ -118,10 +154,13 @@ def file_digests(project: Path, loaded: LoadedRecipe) -> dict[str, str]:
 
     :raises DocumentError: when one is not there or lies elsewhere.
     """
-    where = loaded.file
-    folder = (project / file_of(loaded.recipe_id)).parent.resolve()
+    return _file_digests(project, loaded.recipe_id, loaded.file, loaded.recipe.files)
+
+
+def _file_digests(project: Path, recipe_id: str, where: str, files: Iterable[str]) -> dict[str, str]:
+    folder = (project / file_of(recipe_id)).parent.resolve()
     found = {}
-    for index, name in enumerate(loaded.recipe.files):
+    for index, name in enumerate(files):
         path = (folder / name).resolve()
         if not path.is_relative_to(folder) or not path.is_file():
             place = locate(project / where, ["files", index], where)
