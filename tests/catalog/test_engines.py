@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -234,9 +235,10 @@ def test_workers_inherit_what_they_do_not_say() -> None:
 
 def test_owned_arguments_are_in_the_commands() -> None:
     """A command fills only the placeholders that launchers know."""
-    known = {"model_path", "model_alias", "host", "port", "config_file"}
+    known = {"model_path", "model_alias", "host", "port", "scratch", "file.config.yaml"}
     for engine in load_catalog().engines.values():
-        for words in engine.container.commands.values() if engine.container else []:
-            named = {word[1:-1] for word in words if word.startswith("{")}
-            assert named <= known, engine.name
-            assert words[0] in ("vllm", "python3", "mpirun")
+        commands = list(engine.container.commands.values()) if engine.container else []
+        spread = engine.multi_node.command if engine.multi_node else None
+        for words in [*commands, *([spread] if spread else [])]:
+            assert {name for word in words for name in re.findall(r"\{([^}]+)\}", word)} <= known, engine.name
+            assert words[0] in ("vllm", "python3", "mpirun", "trtllm-llmapi-launch")

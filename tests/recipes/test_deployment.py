@@ -7,21 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from isoline.catalog.pools import Pool, load_pool
+from isoline.catalog.pools import load_pool
 from isoline.recipes.deployment import (
     PLACEHOLDERS,
     Command,
     Deployment,
-    deployment_of,
     filled,
     placeholders_in,
 )
 from isoline.recipes.device_profiles import PROFILES
-from isoline.recipes.load import load_recipe
-from isoline.recipes.render import render
+from isoline.recipes.placement import nodes_for
 from isoline.recipes.renderers.container import OWNER_LABELS, container_argv
-from isoline.recipes.renderers.text import line, nodes_for, plain, quoted, slurm_script
-from isoline.sweeps.sources import inputs_of, shape_of
+from isoline.recipes.renderers.text import line, plain, quoted
 
 
 def command(name: str = "aggregated", **more: object) -> Command:
@@ -82,8 +79,8 @@ def test_words_for_a_shell(word: str) -> None:
         ([(3, 4)], 8, 2),
         ([(1, 16)], 8, 2),
         ([(2, 8), (1, 8)], 8, 3),
-        ([(1, 12), (1, 4)], 8, 2),
-        ([(1, 12), (1, 8)], 8, 3),
+        ([(1, 16), (1, 4), (1, 4)], 8, 3),
+        ([(1, 4), (1, 8), (1, 4)], 8, 3),
         ([(2, 8)], 4, 4),
         ([(1, 0)], 8, 1),
     ],
@@ -130,35 +127,3 @@ def test_configuration_files_are_shown() -> None:
     text = plain(of(made))
     assert text.index("# file a.json:") < text.index("# file b.yaml:")
     assert '#    "a": null,\n#    "z": 1\n' in text
-
-
-def test_a_script_starts_every_worker(project_root: Path) -> None:
-    """One step for each worker, in the background, and the first that ends ends the job."""
-    pool: Pool = load_pool(project_root, "examples/h200-slurm")
-    text = slurm_script(of(command(workers=2, gpus=8)), pool)
-    steps = [row for row in text.splitlines() if row.startswith("srun ")]
-    assert len(steps) == 2
-    assert all(row.endswith(" &") for row in steps)
-    assert text.endswith("\nwait -n\n")
-    assert "#SBATCH --nodes=2\n" in text
-    assert "# image repo/image:tag\n" in text
-
-
-@pytest.mark.parametrize(
-    ("recipe", "pool"),
-    [
-        ("smollm2-135m/llamacpp-cpu-q4_1", "local"),
-        ("deepseek-v4-pro/sglang-b300-mxfp4-agentic-mtp-dram-hicache", "examples/b300-slurm"),
-        ("qwen3.5-397b-a17b/dynamo-sglang-gb300-nvl72-nvfp4-8k1k-disagg", "examples/gb300-slurm"),
-    ],
-)
-def test_a_plans_identity_gives_the_deployment_again(project_root: Path, recipe: str, pool: str) -> None:
-    """What a plan holds of a launch is enough to start it: programs, order, roles, devices, ports."""
-    loaded = load_recipe(project_root, recipe)
-    where = load_pool(project_root, pool)
-    scenario = next(iter(loaded.recipe.scenarios))
-    for topology in loaded.recipe.topologies:
-        level = min(loaded.recipe.scenarios[scenario].all)
-        shape = shape_of(project_root, scenario)
-        rendered = render(loaded, topology, where, shape, level, inputs_of(project_root, loaded))
-        assert deployment_of(rendered.identity) == rendered.deployment

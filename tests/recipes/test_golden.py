@@ -15,7 +15,8 @@ from isoline.recipes.deployment import Deployment
 from isoline.recipes.engine_flags import topology_flags
 from isoline.recipes.load import load_recipe
 from isoline.recipes.render import Inputs, Shape, render
-from isoline.recipes.renderers.text import containers, plain, slurm_script
+from isoline.recipes.renderers.slurm import slurm_script
+from isoline.recipes.renderers.text import containers, plain
 from isoline.recipes.topology import Role
 from isoline.recipes.words import flags
 from isoline.sweeps.schema import load_scenario

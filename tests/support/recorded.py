@@ -15,9 +15,10 @@ from isoline.catalog.pools import Container, Pool
 from isoline.recipes import canonical
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.render import Inputs, Shape, engine_words, render
+from isoline.recipes.render import Inputs, Shape, render
 from isoline.recipes.resolve import fill_in
 from isoline.recipes.topology import Topology
+from isoline.recipes.worker import engine_words
 
 LENGTHS = {"8k1k": (8192, 1024), "1k1k": (1024, 1024)}
 UPSTREAM = re.compile(r"InferenceX @843c6254 (benchmarks/\S.*?) \(Apache-2\.0\)")
@@ -82,14 +83,33 @@ def rendered(
 
 
 def said(loaded: LoadedRecipe, command: Command, pool: Pool) -> dict[str, Any]:
-    """A rendered worker: arguments, environment, files."""
+    """A rendered worker: arguments, environment, files. What tells its nodes of each other is left out, as
+    the reference's launcher adds that itself, unless the recipe says it."""
     engine = loaded.recipe.engine
-    words = command.argv[len(engine_words(load_catalog().engines[engine], pool)) :]
+    facts = load_catalog().engines[engine]
+    base = engine_words(facts, pool)
+    if command.mpi and facts.multi_node is not None and facts.multi_node.command is not None:
+        base = facts.multi_node.command
+    args = canonical.parse_words(command.argv[len(base) :], engine)
     return {
-        "args": normal(canonical.parse_words(words, engine), engine),
+        "args": normal({k: v for k, v in args.items() if k not in launcher_args(loaded, command)}, engine),
         "env": dict(command.env),
         "config": command.config_files,
     }
+
+
+def launcher_args(loaded: LoadedRecipe, command: Command) -> set[str]:
+    """The arguments of a worker that spans nodes which its recipe does not say itself."""
+    facts = load_catalog().engines[loaded.recipe.engine]
+    if command.nodes == 1 or facts.multi_node is None:
+        return set()
+    told = facts.multi_node
+    parts = [part for part in (told.plain, told.inside, told.across) if part is not None]
+    added = {name for part in parts for name in (*part.every, *part.first, *part.others)}
+    recipe = loaded.recipe
+    layers = [recipe.server, *recipe.server.when, *recipe.roles.values()]
+    layers += [item for role in recipe.roles.values() for item in role.when]
+    return added - {facts.canonical(name) for layer in layers for name in layer.args}
 
 
 def normal(args: dict[str, Any], engine: str) -> dict[str, Any]:

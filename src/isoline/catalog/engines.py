@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from isoline.catalog.documents import Document
 from isoline.catalog.sourced import Sourced
-from isoline.catalog.topology import TopologySpelling
+from isoline.catalog.topology import MultiNode, TopologySpelling
 
 Scalar = bool | int | float | str
 Value = Scalar | dict[str, Any] | list[Any]
@@ -29,7 +29,7 @@ class EngineProcess(Document):
 class EngineContainer(Sourced):
     """How an engine is started from its public image: one command a role, the first word is the
     entry point. Placeholders: ``{model_path}``, ``{model_alias}``, ``{host}``, ``{port}``,
-    ``{config_file}`` (of engines that take their settings in a file).
+    ``{file.config.yaml}`` (of engines that take their settings in a file of this name).
 
     ``server`` is the whole of a deployment without roles; with roles there is one command for each
     worker and one for the front end.
@@ -208,6 +208,7 @@ class Engine(Sourced):
     flag_style: FlagStyle | None = None
     config_file: ConfigFile | None = None
     topology: TopologySpelling | None = None
+    multi_node: MultiNode | None = None
     kv_dtype: KvDtype | None = None
     prefix_cache: PrefixCache | None = None
     cache_reset: CacheReset | None = None

@@ -1,4 +1,4 @@
-"""How one engine spells a topology, and how its arguments are read back.
+"""How one engine spells a topology, how its arguments are read back, how its nodes find each other.
 
 Here ``tp`` is the number of devices of one pipeline stage of one worker, however attention is split
 on them; ``dp_attention`` and ``dcp`` divide these devices and ``ep`` places experts on them
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from pydantic import model_validator
+
+from isoline.catalog.documents import Document
 from isoline.catalog.sourced import Sourced
 from isoline.errors import InputError
 
@@ -82,6 +85,15 @@ class TopologySpelling(Sourced):
             found[self._has(self.dcp, f"dcp {dcp}")] = dcp
         return found
 
+    def rendezvous(self, layout: Layout, nodes: int) -> tuple[str, int] | None:
+        """How the replicas of a worker lie on nodes: ``inside`` where each fits one node, with how many
+        of them one has, else ``across`` (then 0); None without DP attention."""
+        if layout.dp_attention == 1:
+            return None
+        local = layout.tp * layout.pp // nodes
+        replica = layout.tp * layout.pp // layout.dp_attention
+        return ("inside", local // replica) if replica <= local and local % replica == 0 else ("across", 0)
+
     def _has(self, name: str | None, what: str) -> str:
         if name is None:
             raise InputError(f"no argument for {what}")
@@ -114,6 +126,62 @@ class TopologySpelling(Sourced):
             return int(value)
         except (TypeError, ValueError):
             raise InputError(f"{name} is {value!r}, not a number") from None
+
+
+class RankArgs(Document):
+    """Arguments of the ranks of a worker that spans nodes: of each, and on top of these of the first
+    and of the others. ``not_others`` are arguments of a recipe that the others must not have."""
+
+    every: dict[str, Any] = {}
+    first: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    not_others: list[str] = []
+
+
+class MultiNode(Sourced):
+    """How a worker that spans nodes is told so.
+
+    Either every node runs one command, its *rank*, with these arguments, or (``command``) MPI starts
+    the same words once for each device. Placeholders: ``{nodes}``, ``{rank}``, ``{local}`` (attention
+    replicas on a node) and ``{start}`` (the first of this rank); a launcher fills ``{master_host}``,
+    ``{port.rendezvous}`` and ``{port.data_parallel}``.
+
+    :ivar plain: without DP attention, or where the engine makes no difference.
+    :ivar inside: with DP attention whose replicas each fit a node; None: like ``plain``.
+    :ivar across: with DP attention whose replicas span nodes; None: like ``plain``.
+    :ivar command: the whole beginning of the command line, in the place of the single node's.
+    """
+
+    plain: RankArgs | None = None
+    inside: RankArgs | None = None
+    across: RankArgs | None = None
+    command: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> MultiNode:
+        if (self.plain is None) == (self.command is None):
+            raise ValueError("a worker that spans nodes is told by plain (arguments) or by command (MPI)")
+        return self
+
+    def args(
+        self, how: tuple[str, int] | None, nodes: int, rank: int
+    ) -> tuple[dict[str, Any], frozenset[str]]:
+        """(arguments of one rank, arguments of a recipe that it must not have).
+
+        :param how: of :meth:`TopologySpelling.rendezvous`.
+        """
+        assert self.plain is not None
+        kind, local = how or ("plain", 0)
+        part = {"inside": self.inside, "across": self.across}.get(kind) or self.plain
+        values = {"nodes": nodes, "rank": rank, "local": local, "start": rank * local}
+        own = part.others if rank else part.first
+        found = {name: _filled(value, values) for name, value in {**part.every, **own}.items()}
+        return found, frozenset(part.not_others if rank else ())
+
+
+def _filled(value: Any, values: Mapping[str, int]) -> Any:
+    """A number where the value is one placeholder of ours; other texts are the launcher's to fill."""
+    return values[value[1:-1]] if isinstance(value, str) and value[1:-1] in values else value
 
 
 def _on(value: Any) -> bool:

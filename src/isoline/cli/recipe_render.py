@@ -139,13 +139,18 @@ def _write_lock(project: Path, loaded: LoadedRecipe, pool: Pool, path: Path) -> 
 
 
 def _pool(recipe: Recipe, name: str | None) -> Pool:
-    """The named pool, else the first one of the recipe's SKU, in runners/ or its examples."""
+    """The named pool, else the first one that can serve the recipe, in runners/ or its examples."""
     from isoline.catalog.pools import load_pool, pools_of
 
     project = find_project()
     if name is not None:
         return load_pool(project, name)
-    found = [pool for pool in pools_of(project) if pool.sku == recipe.sku]
+    is_bare = recipe.image.packages is not None
+    found = [
+        pool
+        for pool in pools_of(project)
+        if pool.sku == recipe.sku and (pool.launcher == "process") == is_bare
+    ]
     if not found:
         raise InputError(f"no pool has SKU {recipe.sku!r}", where="runners/", remedy="name one with --pool")
     return found[0]
@@ -169,7 +174,7 @@ def _row(recipe_id: str, scenario: str, label: str, level: int, rendered: Render
 
 
 def _text(rendered: RenderedLaunch, pool: Pool, as_: As | None) -> str:
-    from isoline.recipes.renderers import text
+    from isoline.recipes.renderers import slurm, text
 
     runtimes = {"container": pool.container.runtime if pool.container else "docker", "slurm": "slurm"}
     form: str = as_ or runtimes.get(pool.launcher, "plain")
@@ -181,5 +186,5 @@ def _text(rendered: RenderedLaunch, pool: Pool, as_: As | None) -> str:
     if form == "slurm":
         if pool.slurm is None:
             raise InputError(f"pool {pool.name!r} has no part slurm", remedy="name another with --pool")
-        return text.slurm_script(rendered.deployment, pool)
+        return slurm.slurm_script(rendered.deployment, pool)
     return text.plain(rendered.deployment)

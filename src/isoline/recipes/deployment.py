@@ -10,7 +10,8 @@ from typing import Any
 from isoline.recipes.topology import RoleName
 
 PLACEHOLDER = re.compile(
-    r"\{(?:port\.[a-z][a-z0-9_]*|file\.[A-Za-z0-9._-]+|url\.(?:aggregated|prefill|decode)|[a-z_]+)\}"
+    r"\{(?:port\.[a-z][a-z0-9_]*|(?:file|content)\.[A-Za-z0-9._-]+|host\.[a-z][a-z0-9_]*|owner\.[a-z]+"
+    r"|url\.(?:aggregated|prefill|decode)(?:\.[0-9]+)?|[a-z_]+)\}"
 )
 
 PLACEHOLDERS: tuple[str, ...] = (
@@ -24,14 +25,33 @@ PLACEHOLDERS: tuple[str, ...] = (
     "url",
     "role",
     "worker",
+    "master_host",
 )
-"""Names that a launcher fills in; besides ``port.NAME`` (leased), ``file.NAME`` (a written file) and
-``url.ROLE``. A word that is nothing but ``{url}`` or ``{url.ROLE}`` becomes one word for each worker."""
+"""Names that a launcher fills in, besides those of :data:`DOTTED`.
+
+``{host}`` is the address to listen on, ``{port}`` the worker's own, ``{url}`` the address of the first
+worker; a word that is nothing but ``{url}`` or ``{url.ROLE}`` becomes one word for each worker.
+``{master_host}`` is the address of the first node of a worker that spans several."""
+
+DOTTED: dict[str, str] = {
+    "port": "port.NAME: a leased port of a sidecar; port.rendezvous and port.data_parallel: of a worker "
+    "that spans nodes, leased on its first",
+    "file": "file.NAME: the path of a file of the recipe, or of one that its config_files write",
+    "url": "url.ROLE: the addresses of the role's workers; url.ROLE.N: of one, counted from 0",
+    "host": "host.NAME: the address of the node where the program NAME (its first worker) runs",
+}
+"""Placeholders with a dot: what stands before it, and what it is."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One program: a worker of a role, or a sidecar. ``gpus`` devices are visible to each worker."""
+    """One program: a worker of a role, or a sidecar. ``gpus`` devices are visible to each worker.
+
+    :ivar nodes: over how many nodes each worker is spread, the same number of devices on each.
+    :ivar followers: argument vectors of the worker's ranks after the first, one a node.
+    :ivar mpi: one task a device, all with the same words, started by MPI (``srun --mpi``); then there
+        are no followers.
+    """
 
     name: str
     argv: list[str]
@@ -44,6 +64,13 @@ class Command:
     packages: tuple[str, ...] = ()
     ready: str | None = None
     is_entry: bool = False
+    nodes: int = 1
+    followers: tuple[list[str], ...] = ()
+    mpi: bool = False
+
+    def argv_of(self, rank: int) -> list[str]:
+        """The words of one rank of a worker, counted from 0."""
+        return self.argv if rank == 0 or self.mpi else self.followers[rank - 1]
 
     def identity(self) -> dict[str, Any]:
         """What a launch digest covers of it."""
@@ -58,6 +85,11 @@ class Command:
             "packages": list(self.packages),
             "ready": self.ready,
             "is_entry": self.is_entry,
+            **(
+                {"nodes": self.nodes, "followers": list(self.followers), "mpi": self.mpi}
+                if self.nodes > 1
+                else {}
+            ),
         }
 
 
@@ -95,7 +127,10 @@ def deployment_of(identity: Mapping[str, Any]) -> Deployment:
     for item in identity["commands"]:
         is_worker = item["name"] in roles
         command = Command(
-            **{**item, "ports": tuple(item["ports"]), "packages": tuple(item["packages"])},
+            **{
+                **item,
+                **{name: tuple(item[name]) for name in ("ports", "packages", "followers") if name in item},
+            },
             role=item["name"] if is_worker else None,
         )
         (workers if is_worker else after if workers else before).append(command)

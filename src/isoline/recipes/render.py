@@ -22,7 +22,7 @@ from isoline.recipes.locked import launch_key
 from isoline.recipes.resolve import Resolved, Situation, band_top, merge, resolve
 from isoline.recipes.schema import Recipe
 from isoline.recipes.topology import Role, RoleName, Topology
-from isoline.recipes.words import flags
+from isoline.recipes.worker import worker_command
 from isoline.results.identity import digest
 
 
@@ -117,24 +117,13 @@ def render(
     engine, model = catalog.engines[recipe.engine], catalog.models[recipe.model]
     _check_pool(loaded, topology, pool, engine)
     top = sized_for(recipe, topology.label(), shape.scenario, concurrency)
-    base = engine_words(engine, pool)
     workers = []
     for name, role in topology.roles.items():
         try:
             part = _resolved(recipe, engine, topology, name, role, pool, shape, top, is_twin=is_twin)
         except ExpressionError as error:
             raise InputError(f"{error} (role {name}, concurrency {top})", where=loaded.recipe_id) from None
-        workers.append(
-            Command(
-                name=name,
-                argv=[*base, *flags(part.args)],
-                env=part.env,
-                config_files=part.config_files,
-                role=name,
-                workers=role.workers,
-                gpus=role.gpus_per_worker,
-            )
-        )
+        workers.append(worker_command(engine, pool, name, role, part, recipe.files))
     before, after = _sidecars(recipe, topology, shape, top)
     image = image_of(recipe, inputs.images)
     deployment = Deployment(image, before, tuple(workers), after)
@@ -160,20 +149,6 @@ def image_of(recipe: Recipe, images: Mapping[str, str]) -> str | None:
     if recipe.image.channel is not None:
         return images.get(recipe.image.channel, f"channel:{recipe.image.channel}")
     return recipe.image.ref
-
-
-def engine_words(engine: Engine, pool: Pool) -> list[str]:
-    """The words that begin every worker's command line.
-
-    :raises InputError: when the engine cannot be started that way.
-    """
-    if pool.launcher == "process":
-        if engine.process is None:
-            raise InputError(f"engine {engine.name} cannot be started as a plain process")
-        return list(engine.process.command)
-    if engine.container is None:
-        raise InputError(f"engine {engine.name} has no container command in the catalog")
-    return list(engine.container.command)
 
 
 def _check_pool(loaded: LoadedRecipe, topology: Topology, pool: Pool, engine: Engine) -> None:

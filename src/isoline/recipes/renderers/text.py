@@ -1,12 +1,13 @@
-"""A deployment as text for people: one line a command, or a batch script for Slurm."""
+"""A deployment as text for people: one line a command, one for each node of a worker that spans several."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+from dataclasses import replace
 
-from isoline.catalog.pools import Pool, Slurm
+from isoline.catalog.pools import Pool
 from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment
 from isoline.recipes.renderers.container import container_argv
 
@@ -42,7 +43,18 @@ def header(command: Command) -> str:
         return f"# sidecar {command.name}"
     each = " each" if command.workers > 1 else ""
     count = f"{command.workers} worker{'s' if command.workers > 1 else ''}"
-    return f"# {command.role}: {count}, {command.gpus} accelerator{'s' if command.gpus != 1 else ''}{each}"
+    spread = f" on {command.nodes} nodes" if command.nodes > 1 else ""
+    devices = f"{command.gpus} accelerator{'s' if command.gpus != 1 else ''}"
+    return f"# {command.role}: {count}, {devices}{each}{spread}"
+
+
+def ranks(command: Command) -> list[Command]:
+    """A command once for each node of a worker, with that node's words."""
+    if command.nodes == 1:
+        return [command]
+    if command.mpi:
+        return [replace(command, argv=["mpirun", "-n", str(command.gpus), *command.argv])]
+    return [replace(command, argv=command.argv_of(rank)) for rank in range(command.nodes)]
 
 
 def plain(deployment: Deployment) -> str:
@@ -51,7 +63,8 @@ def plain(deployment: Deployment) -> str:
     if deployment.image:
         rows.append(f"# image {deployment.image}")
     for command in deployment.commands:
-        rows += [header(command), *files_text(command), line(command.argv, command.env)]
+        rows += [header(command), *files_text(command)]
+        rows += [line(item.argv, item.env) for item in ranks(command)]
     return "\n".join(rows) + "\n"
 
 
@@ -60,91 +73,6 @@ def containers(deployment: Deployment, pool: Pool) -> str:
     assert pool.container is not None
     rows: list[str] = []
     for command in deployment.commands:
-        rows += [
-            header(command),
-            *files_text(command),
-            line(container_argv(deployment, command, pool.container)),
-        ]
-    return "\n".join(rows) + "\n"
-
-
-def _options(slurm: Slurm, nodes: int, accelerators: int) -> list[str]:
-    options = [
-        "--job-name={launch_id}",
-        f"--partition={slurm.partition}",
-        f"--nodes={nodes}",
-        f"--gpus-per-node={accelerators}",
-        f"--time={slurm.time_limit_min}",
-        "--output={scratch}/job.log",
-    ]
-    for name in ("account", "qos", "reservation", "constraint"):
-        if (value := getattr(slurm, name)) is not None:
-            options.append(f"--{name}={value}")
-    if slurm.exclusive:
-        options.append("--exclusive")
-    return [*options, *slurm.extra]
-
-
-def nodes_for(deployment: Deployment, per_node: int) -> int:
-    """Nodes that a deployment takes: a worker is not split over more nodes than it must be."""
-    nodes = 0
-    free = 0
-    for command in deployment.workers:
-        for _ in range(command.workers):
-            if command.gpus <= free:
-                free -= command.gpus
-                continue
-            whole = -(-command.gpus // per_node)
-            nodes += whole
-            free = whole * per_node - command.gpus
-    return max(nodes, 1)
-
-
-def slurm_script(deployment: Deployment, pool: Pool) -> str:
-    """The batch script of one launch. One step a program; the first that ends ends the job."""
-    assert pool.slurm is not None
-    nodes = nodes_for(deployment, pool.accelerators)
-    rows = ["#!/bin/bash"]
-    rows += [f"#SBATCH {quoted(option)}" for option in _options(pool.slurm, nodes, pool.accelerators)]
-    rows += ["set -eu", ""]
-    if deployment.image and pool.slurm.container != "none":
-        rows.append(f"# image {deployment.image}")
-    for command in deployment.commands:
         rows += [header(command), *files_text(command)]
-        for worker in range(command.workers):
-            rows.append(f"{_step(deployment, command, pool, worker)} &")
-    rows += ["", "wait -n"]
+        rows += [line(container_argv(deployment, item, pool.container)) for item in ranks(command)]
     return "\n".join(rows) + "\n"
-
-
-def _step(deployment: Deployment, command: Command, pool: Pool, worker: int) -> str:
-    slurm = pool.slurm
-    assert slurm is not None
-    nodes = max(1, -(-command.gpus // pool.accelerators))
-    place = f"{{nodes.{command.name}.{worker}}}"
-    words = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", f"--nodelist={place}", "--overlap"]
-    if command.gpus:
-        words.append(f"--gpus-per-node={min(command.gpus, pool.accelerators)}")
-    match slurm.container:
-        case "pyxis":
-            assert pool.container is not None
-            words += [
-                "--container-image={image_file}",
-                f"--container-mounts={pool.container.model_cache}:/models:ro,{{scratch}}:/scratch",
-                "--no-container-mount-home",
-            ]
-            words += ["env", *(f"{name}={value}" for name, value in command.env.items()), *command.argv]
-        case "docker" | "podman":
-            assert pool.container is not None
-            runtime = pool.container.model_copy(update={"runtime": slurm.container})
-            words += container_argv(deployment, command, runtime)
-        case "apptainer":
-            assert pool.container is not None
-            words += ["apptainer", "exec", "--cleanenv"]
-            words += ["--bind", f"{pool.container.model_cache}:/models:ro,{{scratch}}:/scratch"]
-            for name, value in command.env.items():
-                words += ["--env", f"{name}={value}"]
-            words += ["{image_file}", *command.argv]
-        case "none":
-            words += ["env", *(f"{name}={value}" for name, value in command.env.items()), *command.argv]
-    return line(words)

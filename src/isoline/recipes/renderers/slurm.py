@@ -1,0 +1,355 @@
+"""A deployment as one batch script for Slurm: what a launcher fills in and submits, byte for byte. Pure.
+
+The script places every program on the nodes of its job, writes its files there, starts the programs in
+order and ends with the first that ends. What it leaves in its scratch folder on the first node:
+``nodes`` and ``hosts`` (Slurm's names and the addresses to connect to, one a line), for each program
+``NAME.I.log`` and, once it ended, ``NAME.I.exit`` (its code); the ranks of a worker after the first are
+``NAME.I.rankR``. No other folder has to be shared. Codes of the script's own: 90 scratch cannot be
+made, 91 too few nodes, 92 files cannot be written, 93 and 94 a program ended, or was not ready in
+time, while another waited for it; 143 told to end.
+
+The placeholders of the text are :func:`placeholders_of`; a launcher fills them with :func:`filled_script`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from isoline.catalog.facts import load_catalog
+from isoline.catalog.pools import Container, Pool, Slurm
+from isoline.errors import InputError
+from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, filled, placeholders_in
+from isoline.recipes.device_profiles import PROFILES
+from isoline.recipes.placement import Place, nodes_for, placed
+from isoline.recipes.renderers import slurm_parts as parts
+from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
+from isoline.recipes.renderers.text import header, quoted
+
+READY_S = 3600
+"""How long a program waits for those before it, where nobody says."""
+
+_SAFE = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
+_BASE64 = re.compile(r"^[A-Za-z0-9+/=\n]*$")
+_NODE = re.compile(r"\x01(\d+)\x02")
+
+
+def slurm_script(
+    deployment: Deployment, pool: Pool, *, ready_s: int = READY_S, health: str | None = None
+) -> str:
+    """The batch script of one launch.
+
+    :param ready_s: how long a program waits for those before it, s.
+    :param health: the page of a worker that answers 200 once it serves; None: only its port is looked at.
+    :raises InputError: where workers do not fit the pool's nodes, or need what its jobs do not have.
+    """
+    assert pool.slurm is not None
+    script = _Script(deployment, pool, pool.slurm, ready_s, health)
+    return "\n".join(script.rows()) + "\n"
+
+
+def placeholders_of(deployment: Deployment, pool: Pool) -> set[str]:
+    """The names that a launcher has to fill in this launch's script."""
+    return placeholders_in([slurm_script(deployment, pool)])
+
+
+def entry_port(deployment: Deployment) -> str:
+    """The placeholder of the port that answers requests, on the first node of the job.
+
+    :raises InputError: when the entry has no port of its own.
+    """
+    entry = deployment.entry
+    if entry.role is not None:
+        return f"port.{entry.name}_0"
+    if not entry.ports:
+        raise InputError(f"sidecar {entry.name} answers requests but has no port")
+    return f"port.{entry.ports[0]}"
+
+
+def filled_script(text: str, values: Mapping[str, str]) -> str:
+    """The script with every placeholder filled in.
+
+    :param values: by name; ``content.NAME`` is a file in base64.
+    :raises InputError: when one is missing, or a value would not be one plain word in a shell.
+    """
+    for name in sorted(placeholders_in([text])):
+        value = values.get(name)
+        if value is None:
+            raise InputError(f"{{{name}}} has no value", where="batch script")
+        if not (_BASE64 if name.startswith("content.") else _SAFE).match(value):
+            raise InputError(
+                f"{{{name}}} is {value!r}",
+                where="batch script",
+                remedy="letters, digits and _@%+=:,./- are possible here",
+            )
+    return filled(text, values)
+
+
+class _Script:
+    """The parts of the text; every method is a function of the five values."""
+
+    def __init__(
+        self, deployment: Deployment, pool: Pool, slurm: Slurm, ready_s: int, health: str | None
+    ) -> None:
+        self.deployment, self.pool, self.slurm = deployment, pool, slurm
+        self.ready_s, self.health = ready_s, health
+        self.places = placed(deployment, pool.accelerators)
+        self.nodes = nodes_for(deployment, pool.accelerators)
+        self.is_cpu = pool.sku == "cpu"
+        if slurm.container in ("docker", "podman") and any(item.mpi for item in deployment.workers):
+            raise InputError(
+                f"a worker that spans nodes is started by MPI, which {slurm.container} containers cannot",
+                where=f"pool {pool.name}",
+                remedy="use a pool with pyxis or apptainer",
+            )
+        self.runtime: Container | None = None
+        if slurm.container in ("docker", "podman"):
+            assert pool.container is not None
+            self.runtime = pool.container.model_copy(update={"runtime": slurm.container})
+
+    def rows(self) -> list[str]:
+        """The whole script, line by line."""
+        rows = ["#!/bin/bash", *(f"#SBATCH {quoted(option)}" for option in self._options()), ""]
+        if self.deployment.image and self.slurm.container != "none":
+            rows.append(f"# image {self.deployment.image}")
+        rows += parts.head(self.nodes, is_shared=self.slurm.shared_home)
+        rows += parts.contained() if self.runtime else []
+        rows += self._prepare()
+        rows += parts.functions(self._sweep(), is_shared=self.slurm.shared_home)
+        rows += ["", "# The programs, in order."]
+        waiting: list[str] = []  # what the next program waits for
+        for command in self.deployment.before:
+            rows += self._program(command)
+            rows += self._waits(command)
+        for command in self.deployment.workers:
+            rows += self._program(command)
+            waiting += self._waits(command)
+        for command in self.deployment.after:
+            rows += [*waiting, *self._program(command)]
+            waiting = self._waits(command)
+        rows += ["", "# The first that ends ends the job, with its code.", "until ended; do sleep 1; done"]
+        return [*rows, 'exit "$(sort -nr "$scratch"/*.exit | head -n 1)"']
+
+    def _options(self) -> list[str]:
+        slurm, extra = self.slurm, self.slurm.extra
+        options = [
+            "--job-name={launch_id}",
+            f"--partition={slurm.partition}",
+            f"--nodes={self.nodes}",
+            f"--time={slurm.time_limit_min}",
+            # Time to stop the programs in order before the limit or a preemption ends them.
+            f"--signal=B:TERM@{parts.NOTICE_S}",
+            "--no-requeue",
+            f"--output={'{scratch}/job.log' if slurm.shared_home else '/dev/null'}",
+        ]
+        if not self.is_cpu and not any(item.startswith(("--gres", "--gpus")) for item in extra):
+            options.append(f"--gpus-per-node={self.pool.accelerators}")
+        for name in ("account", "qos", "reservation", "constraint"):
+            if (value := getattr(slurm, name)) is not None:
+                options.append(f"--{name}={value}")
+        if slurm.exclusive:
+            options.append("--exclusive")
+            if not any(item.startswith("--mem") for item in extra):
+                options.append("--mem=0")  # all that the node has
+        if self.pool.exclude:
+            options.append(f"--exclude={','.join(item.node for item in self.pool.exclude)}")
+        return [*options, *extra]
+
+    def _prepare(self) -> list[str]:
+        """Folders and files on every node, before any program starts."""
+        rows = ["set -e", "mkdir -p {scratch}/files"]
+        addresses: dict[str, str] = {}
+        for command in self.deployment.commands:
+            for name, content in sorted(command.config_files.items()):
+                folder = f"{{scratch}}/files/{command.name}"
+                text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
+                text = PLACEHOLDER.sub(lambda match, c=command: self._in_file(c, match, addresses), text)  # type: ignore[misc]
+                rows += [f"mkdir -p {folder}", f"cat >{folder}/{name} <<'FILE'", text, "FILE"]
+        for name in self._own_files():
+            rows += [f"base64 --decode >{{scratch}}/files/{name} <<'FILE'", f"{{content.{name}}}", "FILE"]
+        return parts.prepare(rows, addresses, self.nodes)
+
+    def _in_file(self, command: Command, match: re.Match[str], addresses: dict[str, str]) -> str:
+        """A placeholder inside a file: the name of a node is put in when the job runs."""
+        said = self._values(command, 0, 0).get(match.group()[1:-1], match.group())
+        if not _NODE.search(said):
+            return said
+        mark = f"@{match.group()[1:-1]}@"
+        addresses[mark] = _NODE.sub(r"${hosts[\1]}", said)
+        return mark
+
+    def _own_files(self) -> list[str]:
+        """Files of the recipe's folder that a program names."""
+        found = set()
+        for command in self.deployment.commands:
+            words = [word for rank in self._ranks(command, 0) for word in command.argv_of(rank)]
+            for name in placeholders_in([*words, *command.env.values()]):
+                kind, _, rest = name.partition(".")
+                if kind == "file" and rest not in command.config_files:
+                    found.add(rest)
+        return sorted(found)
+
+    def _sweep(self) -> list[str]:
+        """Words that remove this launch's containers from a node; none where there are none."""
+        if self.runtime is None:
+            return []
+        told = [quoted(word) for word in self._runtime_env()]
+        return [*told, "bash", "-c", '"$sweep"', "isoline", self.slurm.container]
+
+    def _runtime_env(self) -> list[str]:
+        assert self.runtime is not None
+        given = [f"{name}={value}" for name, value in sorted(self.runtime.env.items())]
+        return ["env", *given] if given else []
+
+    def _ranks(self, command: Command, worker: int) -> range:
+        return range(1 if command.mpi else len(self.places[command.name, worker]))
+
+    def _waits(self, command: Command) -> list[str]:
+        """What a later program waits for: that each worker of this one answers, or listens."""
+        rows = []
+        for worker in range(command.workers):
+            node = self.places[command.name, worker][0].node
+            if command.role is not None:
+                port = f"{{port.{command.name}_{worker}}}" if "{port}" in command.argv else None
+                page = self.health
+            else:
+                port = f"{{port.{command.ports[0]}}}" if command.ports else None
+                page = command.ready
+            if port is not None:
+                rows.append(
+                    f'await {command.name}.{worker} "${{hosts[{node}]}}" {port} {page or "-"} {self.ready_s}'
+                )
+        return rows
+
+    def _program(self, command: Command) -> list[str]:
+        rows = [header(command)]
+        for worker in range(command.workers):
+            for rank in self._ranks(command, worker):
+                rows.append(self._step(command, worker, rank))
+        return rows
+
+    def _step(self, command: Command, worker: int, rank: int) -> str:
+        places = self.places[command.name, worker]
+        mine = places if command.mpi else places[rank : rank + 1]
+        name = f"{command.name}.{worker}" + (f".rank{rank}" if rank else "")
+        tasks = command.gpus if command.mpi else 1
+        options = [f"--nodes={len(mine)}", f"--ntasks={tasks}"]
+        if command.mpi:
+            options += [f"--ntasks-per-node={tasks // len(mine)}", "--mpi=pmix"]
+        where = ",".join(f"${{nodes[{place.node}]}}" for place in mine)
+        words = [_word(word) for word in self._words(command, worker, rank)]
+        return " ".join(["start", name, f'"{where}"', *options, *words])
+
+    def _words(self, command: Command, worker: int, rank: int) -> list[str]:
+        """The words behind srun's own options: the container, then the program."""
+        place = self.places[command.name, worker][rank]
+        values = self._values(command, worker, rank)
+        env = {name: filled(value, values) for name, value in command.env.items()}
+        argv: list[str] = []
+        for word in command.argv_of(rank):
+            argv += self._urls(word) or [filled(word, values)]
+        container = self.pool.container
+        if self.runtime is not None:
+            told = replace(command, argv=argv, env=env)
+            run = container_argv(self.deployment, told, self.runtime)
+            run = [filled(word, {k: values[k] for k in ("container_name", "devices")}) for word in run]
+            return [*self._runtime_env(), "bash", "-c", '\x03"$contained"', "isoline", *run]
+        env = {**self._visible(command, place), **env}
+        given = [f"{name}={value}" for name, value in env.items()]
+        mounts = f"{container.model_cache}:/models:ro,{{scratch}}:{INSIDE_SCRATCH}" if container else ""
+        match self.slurm.container:
+            case "pyxis":
+                return [
+                    "--container-image={image_file}",
+                    f"--container-mounts={mounts}",
+                    "--no-container-mount-home",
+                    *(["env", *given] if given else []),
+                    *argv,
+                ]
+            case "apptainer":
+                told_env = [word for item in given for word in ("--env", item)]
+                nv = [] if self.is_cpu else ["--rocm" if self._is_amd() else "--nv"]
+                return [
+                    "apptainer",
+                    "exec",
+                    "--cleanenv",
+                    *nv,
+                    "--bind",
+                    mounts,
+                    *told_env,
+                    "{image_file}",
+                    *argv,
+                ]
+            case _:
+                return [*(["env", *given] if given else []), *argv]
+
+    def _urls(self, word: str) -> list[str]:
+        """One word for each worker, where the word is nothing but {url} or {url.ROLE}."""
+        if word not in ("{url}", "{url.aggregated}", "{url.prefill}", "{url.decode}"):
+            return []
+        role = word[1:-1].partition(".")[2]
+        return [
+            self._url(command.name, worker)
+            for command in self.deployment.workers
+            for worker in range(command.workers)
+            if role in ("", command.name)
+        ]
+
+    def _url(self, name: str, worker: int) -> str:
+        return f"http://\x01{self.places[name, worker][0].node}\x02:{{port.{name}_{worker}}}"
+
+    def _values(self, command: Command, worker: int, rank: int) -> dict[str, str]:
+        """What the placeholders of a program are in this script; other ones are the launcher's."""
+        places = self.places[command.name, worker]
+        one = f"{command.name}_{worker}"
+        inside = "{scratch}" if self.slurm.container == "none" else INSIDE_SCRATCH
+        first = self.deployment.workers[0]
+        values = {
+            "role": command.role or command.name,
+            "worker": str(worker),
+            "scratch": inside,
+            "master_host": f"\x01{places[0].node}\x02",
+            "url": self._url(first.name, 0),
+            "devices": ",".join(map(str, places[rank].devices)),
+            "container_name": f"isoline-{{launch_id}}-{command.name}-{worker}" + (f"-{rank}" if rank else ""),
+        }
+        if command.role is not None:
+            values |= {"port": f"{{port.{one}}}"}
+            values |= {name: f"{{{name}_{one}}}" for name in ("port.rendezvous", "port.data_parallel")}
+        for other in self.deployment.commands:
+            values[f"host.{other.name}"] = f"\x01{self.places[other.name, 0][0].node}\x02"
+            if other.role is not None:
+                values |= {
+                    f"url.{other.role}.{number}": self._url(other.name, number)
+                    for number in range(other.workers)
+                }
+        for name in command.config_files:
+            values[f"file.{name}"] = f"{inside}/files/{command.name}/{name}"
+        words = [*command.argv_of(rank), *command.env.values()]
+        for name in placeholders_in(words):
+            if name.startswith("file.") and name not in values:
+                values[name] = f"{inside}/files/{name.removeprefix('file.')}"
+        return values
+
+    def _is_amd(self) -> bool:
+        return load_catalog().skus[self.pool.sku].vendor == "AMD"
+
+    def _visible(self, command: Command, place: Place) -> dict[str, str]:
+        """The variable that limits a worker to its part of a node."""
+        if self.is_cpu or not command.gpus or len(place.devices) == self.pool.accelerators:
+            return {}
+        name = "ROCR_VISIBLE_DEVICES" if self._is_amd() else "CUDA_VISIBLE_DEVICES"
+        profile = PROFILES[self.pool.container.device_profile] if self.pool.container else None
+        return {(profile and profile.visible_env) or name: ",".join(map(str, place.devices))}
+
+
+def _word(word: str) -> str:
+    """A word of the script: addresses of nodes are shell variables, anything else is quoted as it is."""
+    if word.startswith("\x03"):
+        return word[1:]
+    if not _NODE.search(word):
+        return quoted(word)
+    text = re.sub(r'([\\"$`])', r"\\\1", word)
+    return '"' + _NODE.sub(r"${hosts[\1]}", text) + '"'
