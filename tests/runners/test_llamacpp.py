@@ -9,7 +9,8 @@ import pytest
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InputError
 from isoline.runners.engines import EngineCallError, engine_adapter
-from isoline.runners.engines.llamacpp import LlamaCpp, parse_metrics, read_stream
+from isoline.runners.engines.llamacpp import LlamaCpp, parse_metrics
+from isoline.runners.engines.openai import read_stream
 
 ARGV = (
     "python", "script.py", "--model", "/m.gguf", "--port", "1", "--parallel", "8", "--ctx-size", "8192",
@@ -98,5 +99,5 @@ def test_every_engine_with_a_process_has_an_adapter() -> None:
         if engine.process:
             assert engine_adapter(name).script().name == engine.process.script
             assert engine_adapter(name).script().is_file()
-    with pytest.raises(InputError, match="no adapter for engine 'warp'; known: llamacpp"):
+    with pytest.raises(InputError, match="no engine 'warp' in the catalog"):
         engine_adapter("warp")

@@ -224,7 +224,6 @@ class ContainerLauncher(PartsLauncher):
         spec, container = server.spec, container_of(server.spec)
         common = {
             "python": "python3",
-            "script": str(server.adapter.script()),
             "model_path": str(server.staged.model_path),
             "model_alias": spec.alias,
             "host": spec.host,

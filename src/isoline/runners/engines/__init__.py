@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from isoline.errors import InputError
 from isoline.runners.engines.base import PROGRESS, EngineAdapter, EngineCallError
 from isoline.runners.engines.llamacpp import LlamaCpp
+from isoline.runners.engines.served import Served
 
 __all__ = ["PROGRESS", "EngineAdapter", "EngineCallError", "engine_adapter"]
 
-ADAPTERS: dict[str, type[EngineAdapter]] = {"llamacpp": LlamaCpp}
+ADAPTERS: dict[str, type[LlamaCpp]] = {"llamacpp": LlamaCpp}
+"""Engines with an adapter of their own; all others are asked by what the catalog says."""
 
 
 def engine_adapter(name: str) -> EngineAdapter:
     """The adapter of an engine.
 
-    :raises InputError: when there is none.
+    :raises InputError: for one that the catalog does not know.
     """
-    if name not in ADAPTERS:
-        raise InputError(f"no adapter for engine {name!r}", remedy=f"known: {', '.join(sorted(ADAPTERS))}")
-    return ADAPTERS[name]()
+    return ADAPTERS[name]() if name in ADAPTERS else Served(name)

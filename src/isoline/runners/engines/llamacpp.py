@@ -6,18 +6,15 @@ Source: llama.cpp's server documentation, tried by hand with xllamacpp 2026.10.1
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from isoline.runners import llamacpp_server
 from isoline.runners.engines.base import EngineCallError
-from isoline.runners.launcher import PhaseFailedError, ResetProof, ShouldStop, StoppedError
+from isoline.runners.engines.openai import as_json, at_rest, call, generate
+from isoline.runners.launcher import PhaseFailedError, ResetProof, ShouldStop
 
 ARGS_NAME = "effective_args.json"
 PREFIX = "llamacpp:"
@@ -52,35 +49,6 @@ OOM_SIGNS = (
     "cannot allocate memory",
 )
 
-CONNECT_S = 1.0
-PROMPT = "Count from one to ten in words."
-
-
-@lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    """Made once: it costs twenty milliseconds, and each call has a client of its own."""
-    return ssl.create_default_context()
-
-
-def _call(method: str, url: str, timeout_s: float, **options: Any) -> httpx.Response:
-    try:
-        # No keep-alive between calls, no proxy of the environment: this is a local server.
-        limit = httpx.Timeout(timeout_s, connect=CONNECT_S)
-        with httpx.Client(trust_env=False, timeout=limit, verify=_tls()) as client:
-            answer = client.request(method, url, **options)
-    except httpx.HTTPError as error:
-        raise EngineCallError(f"{method} {url}: {type(error).__name__} {error}".strip()) from error
-    if answer.status_code != 200:
-        raise EngineCallError(f"{method} {url}: HTTP {answer.status_code} {answer.text[:200]}")
-    return answer
-
-
-def _json(answer: httpx.Response) -> Any:
-    try:
-        return answer.json()
-    except ValueError:
-        raise EngineCallError(f"{answer.url}: not JSON: {answer.text[:100]!r}") from None
-
 
 def parse_metrics(text: str) -> dict[str, float]:
     """Samples of the Prometheus text format without labels, by name without ``llamacpp:``; known ones
@@ -98,32 +66,6 @@ def parse_metrics(text: str) -> dict[str, float]:
     return found
 
 
-def read_stream(lines: list[str]) -> tuple[int | None, str, int]:
-    """(tokens by usage or None, text, chunks with text) of one stream.
-
-    :raises EngineCallError: for an error inside the stream, or a line that is not JSON.
-    """
-    tokens: int | None = None
-    parts = []
-    for line in lines:
-        data = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or data == "[DONE]":
-            continue
-        try:
-            chunk = json.loads(data)
-        except ValueError:
-            raise EngineCallError(f"the stream holds a broken chunk: {data[:100]!r}") from None
-        if "error" in chunk:
-            raise EngineCallError(f"the stream holds an error: {json.dumps(chunk['error'])[:200]}")
-        for choice in chunk.get("choices", []):
-            delta = choice.get("delta", {})
-            parts.append(delta.get("content") or delta.get("reasoning_content") or "")
-        if chunk.get("usage"):
-            tokens = chunk["usage"].get("completion_tokens")
-    texts = [part for part in parts if part]
-    return tokens, "".join(texts), len(texts)
-
-
 class LlamaCpp:
     """The adapter; it has no state."""
 
@@ -136,7 +78,7 @@ class LlamaCpp:
     def healthy(self, url: str) -> bool:
         """Whether ``/health`` says ok."""
         try:
-            return bool(_json(_call("GET", f"{url}/health", 2.0)).get("status") == "ok")
+            return bool(as_json(call("GET", f"{url}/health", 2.0)).get("status") == "ok")
         except (EngineCallError, AttributeError):
             return False
 
@@ -145,29 +87,11 @@ class LlamaCpp:
 
         :raises EngineCallError: no answer in time, an error, no usage, or no text.
         """
-        body = {
-            "model": alias,
-            "messages": [{"role": "user", "content": PROMPT}],
-            "max_tokens": tokens,
-            "ignore_eos": True,
-            "cache_prompt": False,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        answer = _call("POST", f"{url}/v1/chat/completions", timeout_s, json=body)
-        counted, text, chunks = read_stream(answer.text.splitlines())
-        if counted is None:
-            raise EngineCallError("the stream ended without usage", definite=True)
-        if counted != tokens:
-            raise EngineCallError(f"{tokens} tokens were asked for, {counted} came", definite=True)
-        if not chunks:
-            raise EngineCallError(f"{tokens} tokens were counted, no text came", definite=True)
-        return counted, text
+        return generate(url, alias, tokens, timeout_s, {"cache_prompt": False})
 
     def counters(self, url: str, timeout_s: float) -> dict[str, float]:
         """What ``/metrics`` shows. :raises EngineCallError: no answer in time, or nothing of use."""
-        found = parse_metrics(_call("GET", f"{url}/metrics", timeout_s).text)
+        found = parse_metrics(call("GET", f"{url}/metrics", timeout_s).text)
         missing = set(COUNTERS.values()) - set(found)
         if missing:
             raise EngineCallError(f"/metrics lacks {', '.join(sorted(missing))}")
@@ -179,24 +103,9 @@ class LlamaCpp:
         :raises PhaseFailedError: ``reset_failed`` past the deadline or when a slot keeps tokens.
         """
         began = time.monotonic()
-        last = "no answer"
+        at_rest(lambda left_s: self.counters(url, left_s), deadline_s, should_stop)
         try:
-            while True:
-                if should_stop and (why := should_stop()):
-                    raise StoppedError(why)
-                left = deadline_s - (time.monotonic() - began)
-                if left <= 0:
-                    raise PhaseFailedError("reset_failed", f"not at rest after {deadline_s:.0f} s: {last}")
-                try:
-                    now = self.counters(url, min(2.0, left))
-                except EngineCallError as error:
-                    last = str(error)
-                else:
-                    last = f"{now['running']:.0f} running, {now['waiting']:.0f} waiting"
-                    if now["running"] == 0 and now["waiting"] == 0:
-                        break
-                time.sleep(0.05)
-            slots = _json(_call("GET", f"{url}/slots", 5.0))
+            slots = as_json(call("GET", f"{url}/slots", 5.0))
             erased = self._erase(url, slots)
             kept = self._erase(url, slots)
         except EngineCallError as error:
@@ -209,7 +118,7 @@ class LlamaCpp:
         """Erase each slot; the number of tokens that they held."""
         total = 0
         for slot in slots:
-            answer = _json(_call("POST", f"{url}/slots/{slot['id']}", 5.0, params={"action": "erase"}))
+            answer = as_json(call("POST", f"{url}/slots/{slot['id']}", 5.0, params={"action": "erase"}))
             total += int(answer["n_erased"])
         return total
 
@@ -222,7 +131,7 @@ class LlamaCpp:
             args = json.loads((scratch / ARGS_NAME).read_text(encoding="utf-8"))["args"]
         except (OSError, ValueError, KeyError) as error:
             raise EngineCallError(f"no effective arguments: {error}") from error
-        props = _json(_call("GET", f"{url}/props", 5.0))
+        props = as_json(call("GET", f"{url}/props", 5.0))
         defaults = props.get("default_generation_settings", {})
         return {
             "args": args,
