@@ -188,7 +188,7 @@ def test_words_of_a_command_line() -> None:
         ("auto", 8, True),
         ("fp8", "fp8_e4m3", True),
         ('{"a": 1}', 3, True),
-    ],  # fmt: skip
+    ],
 )
 def test_only_numbers_and_switches_disagree(asked: Any, shown: Any, same: bool) -> None:
     """A text may be resolved to anything by the engine; a number or a switch may not."""
