@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,10 @@ def read_text(path: Path, where: str) -> str:
     :raises DocumentError: when it is absent, no plain file, too large or not UTF-8.
     """
     try:
-        if path.is_dir():
+        kind = path.stat().st_mode  # before it is opened: that would wait for the other end of a pipe
+        if stat.S_ISDIR(kind):
             raise DocumentError([(where, "this is a folder, not a file")])
-        if path.exists() and not path.is_file():
+        if not stat.S_ISREG(kind):
             raise DocumentError([(where, "this is not a plain file")])
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -36,6 +36,8 @@ def plain(value: Any) -> Any:
     NaN, infinities and the "missing" values of pandas become None (absent is null, never 0). Datetimes
     become ISO 8601 in UTC (one without a zone is taken as UTC), durations become seconds.
     """
+    if type(value) is str or type(value) is int:  # nearly all cells
+        return value
     if value is None or isinstance(value, (bool, int)):
         return value if not isinstance(value, Enum) else value.value
     if isinstance(value, Enum):
@@ -128,6 +130,8 @@ def _csv(names: list[str], cells: list[list[Any]]) -> str:
 
 def cell_text(value: Any) -> str:
     """One cell of a table, on one line: numbers with about four digits, "-" for what is missing."""
+    if type(value) is str and value.isprintable():
+        return value
     if value is None:
         return MISSING_IN_TABLE
     if isinstance(value, bool):
@@ -137,8 +141,6 @@ def cell_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(cell_text(item) for item in value)
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
-    if text.isprintable():
-        return text
     # A newline or an escape sequence out of a server log must not change the table or the terminal.
     return "".join(char if char.isprintable() else " " for char in text)
 
@@ -161,7 +163,10 @@ def _table(names: list[str], cells: list[list[Any]], title: str | None, *, bold:
     if not cells:
         return "\n".join([*lines, "no rows"]) + "\n"
     texts = [[cell_text(value) for value in line] for line in cells]
-    widths = [max(len(name), *(len(line[i]) for line in texts)) for i, name in enumerate(names)]
+    widths = [
+        max(len(name), *map(len, column))
+        for name, column in zip(names, zip(*texts, strict=True), strict=True)
+    ]
     numeric = [
         all(
             line[i] is None or (isinstance(line[i], (int, float)) and not isinstance(line[i], bool))

@@ -67,7 +67,7 @@ def _sorted(value: Any) -> Any:
 def recipe_ids(project: Path) -> list[str]:
     """All recipe ids of the project, sorted. Folders that begin with ``_`` hold no recipes."""
     folder = project / "recipes"
-    found = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.yaml")]
+    found = [f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.yaml")]
     return sorted(item for item in found if not item.startswith("_"))
 
 

@@ -93,6 +93,8 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan) -> Plan:
     if not document.reuse.from_other_runs:
         planned = [point.point_id for launch in plan.launches for point in launch.points]
         elsewhere = grown_from(planned, elsewhere)
+    if not elsewhere:
+        return plan
     launches, reused, additions = reuse(plan.launches, elsewhere)
     return assemble(
         document,
