@@ -47,7 +47,7 @@ def test_the_large_example_is_good(
     assert "1 of 1 recipe(s) are fine\n" in seen.out
     assert [line for line in seen.err.splitlines() if ": note: " not in line] == []
     loaded = load_recipe(project.root, NAME)
-    pool = load_pool(project_root, "examples/mi355x-slurm")
+    pool = load_pool(project_root, "examples/mi355x-slurm-docker")
     plan = planning.plan_of(project.root, loaded, pools={"mi355x": pool})
     assert [[point.concurrency for point in launch.points] for launch in plan.launches] == [
         [64],

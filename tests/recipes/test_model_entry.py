@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.documents import validate_text
-from isoline.catalog.facts import Models
+from isoline.catalog.models import Models
 from isoline.errors import InputError
 from isoline.recipes.model_entry import key_of, model_entry, precision_in, with_entry
 

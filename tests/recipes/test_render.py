@@ -176,8 +176,8 @@ def of(root: Path, recipe_id: str, pool: str, *, is_twin: bool = False, **change
 
 def test_a_twin_differs_in_the_acceptance_alone(project_root: Path) -> None:
     """The accuracy twin's words are the timed ones without the pinned acceptance: nothing else differs."""
-    timed = of(project_root, PINNED, "mi355x-slurm")
-    twin = of(project_root, PINNED, "mi355x-slurm", is_twin=True)
+    timed = of(project_root, PINNED, "mi355x-slurm-docker")
+    twin = of(project_root, PINNED, "mi355x-slurm-docker", is_twin=True)
     differing = [(a, b) for a, b in zip(timed.argv, twin.argv, strict=True) if a != b]
     ((pinned, real),) = differing
     added = {"rejection_sample_method", "synthetic_acceptance_length"}
@@ -195,7 +195,7 @@ def test_a_twin_differs_in_the_acceptance_alone(project_root: Path) -> None:
 
 def test_roles_sidecars_and_devices(project_root: Path) -> None:
     """Each role has its own words and devices; a sidecar stands where it is started; who answers is known."""
-    found = of(project_root, DISAGGREGATED, "gb300-slurm").deployment
+    found = of(project_root, DISAGGREGATED, "gb300-slurm-pyxis").deployment
     assert [(item.name, item.workers, item.gpus) for item in found.commands] == [
         ("prefill", 1, 8),
         ("decode", 1, 8),
@@ -223,17 +223,17 @@ def test_roles_sidecars_and_devices(project_root: Path) -> None:
 )
 def test_a_sidecar_is_part_of_the_launch(project_root: Path, change: dict[str, Any]) -> None:
     """Whatever a sidecar is, a launch with another one is another launch."""
-    before = of(project_root, DISAGGREGATED, "gb300-slurm")
+    before = of(project_root, DISAGGREGATED, "gb300-slurm-pyxis")
     (sidecar,) = load_recipe(project_root, DISAGGREGATED).content["sidecars"]  # type: ignore[misc, attr-defined]
-    after = of(project_root, DISAGGREGATED, "gb300-slurm", sidecars=[{**sidecar, **change}])
+    after = of(project_root, DISAGGREGATED, "gb300-slurm-pyxis", sidecars=[{**sidecar, **change}])
     assert after.launch_digest != before.launch_digest
 
 
 def test_an_image_by_tag_is_unresolved(project_root: Path) -> None:
     """A launch whose image is known by its tag only says so; one with a digest is resolved."""
-    assert not of(project_root, PINNED, "mi355x-slurm").is_resolved
+    assert not of(project_root, PINNED, "mi355x-slurm-docker").is_resolved
     ref = "rocm/vllm-dev:x@sha256:" + "a" * 64
-    assert of(project_root, PINNED, "mi355x-slurm", image={"ref": ref}).is_resolved
+    assert of(project_root, PINNED, "mi355x-slurm-docker", image={"ref": ref}).is_resolved
 
 
 def test_a_channel_is_what_the_run_resolved_it_to(project_root: Path) -> None:
@@ -281,7 +281,7 @@ def test_what_a_server_is_sized_for(project_root: Path, bands: list[Any], sizes:
     name = "deepseek-r1-0528/sglang-disagg-mi355x-fp8-block-8k1k-disagg-dpa"
     content = json.loads(json.dumps(load_recipe(project_root, name).content))
     loaded = LoadedRecipe(name, Recipe.model_validate({**content, "launch_bands": bands}))
-    topology, pool = loaded.recipe.topologies[0], load_pool(project_root, "examples/mi355x-slurm")
+    topology, pool = loaded.recipe.topologies[0], load_pool(project_root, "examples/mi355x-slurm-docker")
     levels = [32, 64, 128, 2048]
     label = topology.label()
     assert [sized_for(loaded.recipe, label, "8k1k", level) for level in levels] == sizes
@@ -295,7 +295,7 @@ def test_files_of_the_folder_are_in_the_digest(project_root: Path) -> None:
     loaded = load_recipe(project_root, PINNED)
     content = {**json.loads(json.dumps(loaded.content)), "files": ["template.jinja"]}
     changed = LoadedRecipe(PINNED, Recipe.model_validate(content))
-    pool = load_pool(project_root, "examples/mi355x-slurm")
+    pool = load_pool(project_root, "examples/mi355x-slurm-docker")
     topology = loaded.recipe.topologies[0]
     level = loaded.recipe.scenarios["agentic"].at(topology.label())[0]
     digests = {

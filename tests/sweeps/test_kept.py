@@ -39,11 +39,11 @@ def fleet(project: Any, project_root: Path) -> Any:
         f"recipes/{DERIVED}.yaml",
         f"schema_version: 1\nextends: {PINNED}\nserver: {{args: {{level: 2}}}}\n",
     )
-    for name in ("h200-docker", "mi355x-slurm"):
+    for name in ("h200-docker", "mi355x-slurm-docker"):
         project.copy(f"runners/examples/{name}.yaml", f"runners/{name}.yaml")
     project.write(
         "sweeps/fleet.yaml",
-        "schema_version: 1\nname: fleet\npool: [local, h200-docker, mi355x-slurm]\nselect:\n"
+        "schema_version: 1\nname: fleet\npool: [local, h200-docker, mi355x-slurm-docker]\nselect:\n"
         f"  - {{recipes: [{DEMO}], scenario: demo-short, concurrency: [1, 2], repetitions: 2}}\n"
         f"  - {{recipes: [{CHANNELLED}], scenario: 8k1k}}\n"
         f"  - {{recipes: [{PINNED}*], scenario: agentic, accuracy: {{arithmetic-mini: [8]}}}}\n",
@@ -106,7 +106,7 @@ EDITS: dict[str, tuple[str, str, str]] = {
     "the concurrencies of a recipe": (f"recipes/{CHANNELLED}.yaml", "[128]", "[64, 128]"),
     "the lengths of a scenario": ("sweeps/scenarios/8k1k.yaml", "osl: 1024", "osl: 1000"),
     "the version of a scenario": ("sweeps/scenarios/agentic.yaml", "\nversion: 1", "\nversion: 2"),
-    "the devices of a pool": ("runners/mi355x-slurm.yaml", "amd-rdma", "amd"),
+    "the devices of a pool": ("runners/mi355x-slurm-docker.yaml", "amd-rdma", "amd"),
     "the nodes of a pool": (
         "runners/h200-docker.yaml",
         "accelerators: 8",

@@ -153,13 +153,13 @@ def test_no_twin_where_nothing_is_asked(project_root: Path, planning: Any) -> No
 def test_each_recipe_is_planned_on_the_pool_of_its_sku(project_root: Path, planning: Any) -> None:
     """With several pools each recipe has the one of its SKU; one without a pool is left out with why."""
     one, two, three = (load_recipe(project_root, name) for name in (PLAIN, PINNED, BANDED))
-    pools = {name.split("-")[0]: load_pool(project_root, f"examples/{name}") for name in ("h200-slurm",)}
-    pools["mi355x"] = load_pool(project_root, "examples/mi355x-slurm")
+    pools = {name.split("-")[0]: load_pool(project_root, f"examples/{name}") for name in ("h200-slurm-pyxis",)}
+    pools["mi355x"] = load_pool(project_root, "examples/mi355x-slurm-docker")
     plan = planning.plan_of(project_root, one, two, three, pools=pools)
     assert {launch.recipe_id: launch.pool for launch in plan.launches} == {
-        PLAIN: "h200-slurm",
-        PINNED: "mi355x-slurm",
-        BANDED: "mi355x-slurm",
+        PLAIN: "h200-slurm-pyxis",
+        PINNED: "mi355x-slurm-docker",
+        BANDED: "mi355x-slurm-docker",
     }
     del pools["h200"]
     pools["b200"] = load_pool(project_root, "examples/b200-slurm")
@@ -171,7 +171,7 @@ def test_each_recipe_is_planned_on_the_pool_of_its_sku(project_root: Path, plann
 def test_the_launcher_is_in_the_launch(project_root: Path, planning: Any) -> None:
     """The same recipe on a pool with another launcher is another launch; another pool of one kind is none."""
     loaded = load_recipe(project_root, PLAIN)
-    docker, slurm = (load_pool(project_root, f"examples/h200-{kind}") for kind in ("docker", "slurm"))
+    docker, slurm = (load_pool(project_root, f"examples/h200-{kind}") for kind in ("docker", "slurm-pyxis"))
     found = [
         planning.plan_of(project_root, loaded, pools={"h200": pool}).launches[0].launch_digest
         for pool in (docker, slurm, docker.model_copy(update={"name": "other", "nodes": 4}))

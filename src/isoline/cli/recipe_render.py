@@ -23,7 +23,7 @@ As = Literal["docker", "podman", "slurm", "process", "plain"]
 def render(
     recipe: Annotated[str, typer.Argument(help="Recipe id (its path under recipes/) or path.")],
     pool: Annotated[
-        str | None, typer.Option(help="The pool; default: the first in runners/ with the recipe's SKU.")
+        str | None, typer.Option(help="The pool; default: the first in runners/ with the SKU and room.")
     ] = None,
     topology: Annotated[str | None, typer.Option(help="One topology, by its label; default: all.")] = None,
     scenario: Annotated[str | None, typer.Option(help="One scenario; default: the recipe's first.")] = None,
@@ -153,7 +153,8 @@ def _pool(recipe: Recipe, name: str | None) -> Pool:
     ]
     if not found:
         raise InputError(f"no pool has SKU {recipe.sku!r}", where="runners/", remedy="name one with --pool")
-    return found[0]
+    most = max(topology.gpus for topology in recipe.topologies)
+    return next((pool for pool in found if pool.total_accelerators >= most), found[0])
 
 
 def _row(recipe_id: str, scenario: str, label: str, level: int, rendered: RenderedLaunch) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def header(command: Command) -> str:
     each = " each" if command.workers > 1 else ""
     count = f"{command.workers} worker{'s' if command.workers > 1 else ''}"
     spread = f" on {command.nodes} nodes" if command.nodes > 1 else ""
+    spread += ", started by MPI once for each accelerator" if command.mpi else ""
     devices = f"{command.gpus} accelerator{'s' if command.gpus != 1 else ''}"
     return f"# {command.role}: {count}, {devices}{each}{spread}"
 
@@ -53,7 +54,7 @@ def ranks(command: Command) -> list[Command]:
     if command.nodes == 1:
         return [command]
     if command.mpi:
-        return [replace(command, argv=["mpirun", "-n", str(command.gpus), *command.argv])]
+        return [command]  # MPI starts it once for each device
     return [replace(command, argv=command.argv_of(rank)) for rank in range(command.nodes)]
 
 
