@@ -7,7 +7,9 @@ from isoline.results.metrics import AXES, HEADLINE, METRICS, PERCENTILES, by_fam
 UNITS = {
     "ms": ("ms",),
     "tps": ("tokens/s/user",),
-    "gpu": ("tokens/s/GPU", "requests/s/GPU"),
+    "gpu": ("tokens/s/GPU", "requests/s/GPU", "W/GPU"),
+    "j": ("J",),
+    "token": ("J/token",),
     "hour": ("sessions/GPU/h",),
     "rps": ("requests/s",),
     "share": ("share",),

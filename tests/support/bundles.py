@@ -24,6 +24,7 @@ from isoline.results import identity
 from isoline.results.bundle import BundleWriter, file_sha256, run_folder, write_record
 from isoline.results.checks import plan_digest
 from isoline.results.derive import derive
+from isoline.results.energy import power_of
 from isoline.results.metrics import METRICS
 from isoline.results.reasons import worst
 from isoline.results.records import (
@@ -352,7 +353,8 @@ def seal_attempt(
         speed=outcome.speed,
         start_ns=int(begin.timestamp()) * 10**9,
     )
-    derived = derive(table, gpus=launch.gpus, concurrency=point.concurrency, slo=None)
+    power = power_of(None, gpus=launch.gpus, sku=str(launch.identity["sku"]))
+    derived = derive(table, gpus=launch.gpus, concurrency=point.concurrency, slo=None, power=power)
     state = outcome.accuracy_state
     answered = 0 if state == "invalid" else 20
     accuracy = [

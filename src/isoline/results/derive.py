@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from isoline.errors import InputError
 from isoline.results import windows
+from isoline.results.energy import Power
 from isoline.results.measured import NS, Bools, Requests, lanes, measured
 from isoline.results.metrics import METRICS, PERCENTILES
 from isoline.results.records import Counts, MetricRow, WindowSpan
@@ -156,7 +157,12 @@ def _sessions_done(requests: Requests, span: Span) -> int | None:
 
 
 def _window_rows(
-    requests: Requests, name: WindowName, span: Span, gpus: int, slo: Mapping[str, float] | None
+    requests: Requests,
+    name: WindowName,
+    span: Span,
+    gpus: int,
+    slo: Mapping[str, float] | None,
+    power: Power,
 ) -> list[MetricRow]:
     rows = _Rows(name)
     ok = requests.ok
@@ -226,7 +232,28 @@ def _window_rows(
     end = np.where(np.isnan(requests.end), requests.last, requests.end)
     rows.add("in_flight_mean", windows.mean_in_flight(requests.intended, end, span))
     rows.add("window_s", span.length)
+    _energy(rows, requests, span, gpus, power)
     return rows.done()
+
+
+def _energy(rows: _Rows, requests: Requests, span: Span, gpus: int, power: Power) -> None:
+    """Measured energy in the window, and for each token: null as a whole where power does not cover it."""
+    found = power.energy(*(requests.origin_ns + round(moment * NS) for moment in (span.start, span.end)))
+    rows.add("energy_j", found.value_j, None, found.note)
+    for metric, base in (
+        ("power_w_per_gpu", span.length * gpus),
+        ("j_per_total_token", _tokens(rows, "total_tps_per_gpu", span, gpus)),
+        ("j_per_output_token", _tokens(rows, "output_tps_per_gpu", span, gpus)),
+        ("j_per_input_token", _tokens(rows, "input_tps_per_gpu", span, gpus)),
+    ):
+        note = found.note or ("" if base else "usage_missing")
+        rows.add(metric, found.value_j / base if found.value_j is not None and base else None, None, note)
+
+
+def _tokens(rows: _Rows, metric: str, span: Span, gpus: int) -> float | None:
+    """The tokens in the window that a rate was made of."""
+    rate = rows.rows[metric].value
+    return None if rate is None else rate * span.length * gpus
 
 
 def _median(values: Floats) -> tuple[float | None, int, str]:
@@ -284,6 +311,7 @@ def derive(
     concurrency: int,
     slo: Mapping[str, float] | None = None,
     asked: int | None = None,
+    power: Power | None = None,
 ) -> Derived:
     """Every metric of the registry, for the full window and, where usable, the steady one.
 
@@ -292,6 +320,7 @@ def derive(
     :param concurrency: asked requests in flight, or lanes where the table has turns.
     :param slo: limits of the scenario on each request (:data:`SLO_LIMITS`), milliseconds.
     :param asked: requests that should have been measured; default: the measured rows.
+    :param power: samples of power of the allocated accelerators; None = there are none.
     :raises InputError: for gpus or concurrency below 1, or an unknown limit.
     """
     if gpus < 1 or concurrency < 1:
@@ -322,9 +351,10 @@ def derive(
     steady = windows.steady_window(start, end, concurrency, windows.bridge_s(start, end))
     spans = {"full": record(full), "steady": record(steady)}
     note = _steady_note(steady, spans["steady"], full, concurrency)
-    rows = _window_rows(requests, "full", full, gpus, slo)
+    watts = power if power is not None else Power(gpus)
+    rows = _window_rows(requests, "full", full, gpus, slo, watts)
     if steady is not None and not note:
-        rows += _window_rows(requests, "steady", steady, gpus, slo)
+        rows += _window_rows(requests, "steady", steady, gpus, slo, watts)
     return Derived(rows, spans, counts, not note, note)
 
 

@@ -189,6 +189,29 @@ _SINGLE: tuple[Metric, ...] = (
         "mean",
     ),
     _one("window_s", "s", None, False, "length of the window"),
+    _one(
+        "energy_j",
+        "J",
+        None,
+        False,
+        "measured energy of all allocated GPUs in the window; null where samples of power do not cover it",
+    ),
+    _one(
+        "power_w_per_gpu",
+        "W/GPU",
+        None,
+        True,
+        "mean power of an allocated GPU: energy_j / window / all allocated GPUs",
+    ),
+    _one(
+        "j_per_total_token",
+        "J/token",
+        "min",
+        True,
+        "energy_j / (input + output tokens in the window)",
+    ),
+    _one("j_per_output_token", "J/token", "min", True, "energy_j / output tokens in the window"),
+    _one("j_per_input_token", "J/token", "min", False, "energy_j / input tokens in the window"),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (*_times(), *_interactivity(), *_SINGLE)}

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from isoline.results.reasons import Verdict
 
-METRICS_VERSION = 1
+METRICS_VERSION = 2
+"""2: energy and power (rows that version 1 does not have)."""
 
 
 class Record(BaseModel):

@@ -10,12 +10,15 @@ import pyarrow.parquet as pq
 
 from isoline.errors import IncompleteError
 from isoline.results.derive import Derived, derive
+from isoline.results.energy import power_of
 from isoline.results.folder import Folder
 from isoline.results.records import METRICS_VERSION, LockRecord, MetricRow, PointRecord
 
+TELEMETRY = "telemetry.parquet"
+
 
 def rederive(folder: Path) -> Derived:
-    """All metrics of an attempt, from ``requests.parquet`` and ``lock.json`` alone.
+    """All metrics of an attempt, from ``requests.parquet``, its slice of telemetry and ``lock.json`` alone.
 
     :param folder: the sealed attempt, ``<point_id>/<attempt>``.
     :raises IncompleteError: when it is not sealed, was changed, or has no request table.
@@ -30,11 +33,16 @@ def _derive(sealed: Folder, lock: LockRecord) -> Derived:
         gpus = int(lock.launch["gpus"])
         concurrency = int(lock.point["concurrency"])
         limits = lock.point["identity"]["scenario"].get("limits")
+        sku = str(lock.launch["identity"]["sku"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise IncompleteError(
             f"lock.json does not say how to derive: {error}", where=str(sealed.path)
         ) from None
-    return derive(table, gpus=gpus, concurrency=concurrency, slo=limits or None)
+    telemetry = None
+    if TELEMETRY in sealed:
+        telemetry = pq.read_table(pa.BufferReader(sealed.read(TELEMETRY)))
+    power = power_of(telemetry, gpus=gpus, sku=sku)
+    return derive(table, gpus=gpus, concurrency=concurrency, slo=limits or None, power=power)
 
 
 def differences(folder: Path) -> list[str]:

@@ -1,36 +1,47 @@
-"""Telemetry of a launch: a long table of samples (t_ns, name, value), sliced for each attempt."""
+"""Telemetry of a launch: a long table of samples (t_ns, name, device, value), sliced for each attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-TELEMETRY_SCHEMA_VERSION = 1
+TELEMETRY_SCHEMA_VERSION = 2
 
 TELEMETRY_SCHEMA = pa.schema(
     [
         pa.field("t_ns", pa.int64(), nullable=False),  # epoch nanoseconds
-        pa.field("name", pa.string(), nullable=False),  # engine.<counter>, process.rss_bytes, process.cpu_s
+        # engine.<counter>, process.rss_bytes, process.cpu_s, device.power_w, ...
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("device", pa.string()),  # index of the device; null for what is of no device
         pa.field("value", pa.float64(), nullable=False),
     ],
     metadata={b"isoline.schema_version": str(TELEMETRY_SCHEMA_VERSION).encode()},
 )
 
+WINDOWS_KEY = b"isoline.windows"
+"""Metadata of a slice: JSON, window -> [start_ns, end_ns] or null."""
+
 
 class Sample(NamedTuple):
-    """One value at one moment (epoch nanoseconds)."""
+    """One value at one moment (epoch nanoseconds); ``device`` None = of no device."""
 
     t_ns: int
     name: str
     value: float
+    device: str | None = None
 
 
 def write_samples(
-    path: Path, samples: Iterable[Sample], *, from_ns: int | None = None, to_ns: int | None = None
+    path: Path,
+    samples: Iterable[Sample],
+    *,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
 ) -> int:
     """Write the samples inside [from_ns, to_ns] as Parquet, also when there is none. Returns how many."""
     kept = [
@@ -38,8 +49,30 @@ def write_samples(
         for sample in samples
         if (from_ns is None or sample.t_ns >= from_ns) and (to_ns is None or sample.t_ns <= to_ns)
     ]
-    columns = [list(column) for column in zip(*kept, strict=True)] if kept else [[], [], []]
-    table = pa.table(columns, schema=TELEMETRY_SCHEMA)
+    kept.sort(key=lambda sample: sample.t_ns)  # several threads gather them
+    table = pa.table(
+        [
+            [sample.t_ns for sample in kept],
+            [sample.name for sample in kept],
+            [sample.device for sample in kept],
+            [sample.value for sample in kept],
+        ],
+        schema=TELEMETRY_SCHEMA,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, compression="zstd")
     return len(kept)
+
+
+def mark(path: Path, windows: Mapping[str, tuple[int, int] | None]) -> None:
+    """Write the windows of measurement into the metadata of a slice."""
+    said = {name: None if span is None else list(span) for name, span in windows.items()}
+    table = pq.read_table(path)
+    marked = {**(table.schema.metadata or {}), WINDOWS_KEY: json.dumps(said).encode()}
+    pq.write_table(table.replace_schema_metadata(marked), path, compression="zstd")
+
+
+def windows_of(table: pa.Table) -> dict[str, tuple[int, int] | None]:
+    """The windows that a slice is marked with; empty where it is not."""
+    said = json.loads((table.schema.metadata or {}).get(WINDOWS_KEY, b"{}"))
+    return {name: None if span is None else (int(span[0]), int(span[1])) for name, span in said.items()}

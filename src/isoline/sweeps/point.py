@@ -7,18 +7,15 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isoline.accuracy.canary import run_canary
 from isoline.accuracy.check import judge_batch
 from isoline.accuracy.questions import ask_batch, read_questions
-from isoline.catalog.facts import load_catalog
 from isoline.datasets.schema import dataset_path
 from isoline.load.collect import collect
 from isoline.load.command import LoadSpec
-from isoline.load.profile import profile
 from isoline.load.supervise import LoadProgress, make_scratch, run_load
 from isoline.results.bundle import BundleWriter, utc_now, write_file, write_record
 from isoline.results.reasons import REASONS, Verdict
@@ -27,12 +24,10 @@ from isoline.runners import foreign, owners
 from isoline.runners.causes import explain_logs, log_sizes, server_logs
 from isoline.runners.launcher import PhaseFailedError, StoppedError
 from isoline.sweeps.context import Context, disk_full, full_disk_line
+from isoline.sweeps.loadspec import load_spec
 from isoline.sweeps.phases import Phases
-from isoline.sweeps.record import Job, Live, Seen, build_lock, build_record, write_evidence
+from isoline.sweeps.record import Job, Live, Seen, build_lock, build_record, mark_windows, write_evidence
 from isoline.sweeps.warmup import OUTPUT_TOKENS, judge_warmup, warmup_prompts
-
-CLIENT_WARMUP = 1
-"""Requests that AIPerf sends before it measures: its own first request is slow, the server's is not."""
 
 RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
@@ -104,6 +99,7 @@ class Attempt:
                 self._explain()
                 write_evidence(writer.path, self.job, self.seen)
                 record = build_record(self.job, self.seen, self.phases.rows)
+                mark_windows(writer.path, record)
                 write_record(writer.path / "lock.json", build_lock(self.job))
             # The seal phase's own length is in the record too: it is written last.
             record = record.model_copy(update={"phases": list(self.phases.rows), "ended_at": utc_now()})
@@ -246,40 +242,21 @@ class Attempt:
             self.seen.table, self.seen.version = export.requests, export.version
 
     def _spec(self, artifacts: Path) -> LoadSpec:
-        scenario, rules = self.scenario, profile(self.context.client_profile)
-        extra: dict[str, Any] = {"ignore_eos": True} if scenario.ignore_eos else {}
-        if scenario.cache == "forbid":
-            extra |= load_catalog().engines[self.live.recipe.engine].no_cache_body
-        common: dict[str, Any] = {
-            "url": self.live.server.url,
-            "model": self.live.server.spec.alias,
-            "tokenizer": self.live.tokenizer.repo,
-            "concurrency": self.point.concurrency,
-            "seed": self.point.seed,
-            "profile": rules,
-            "artifact_dir": artifacts,
-            "request_timeout_s": scenario.deadlines.request_s,
-            "extra_inputs": extra,
-        }
-        if scenario.kind == "fixed_length" and scenario.requests:
-            spec = LoadSpec(
-                kind="fixed_length",
-                requests=scenario.requests.at(self.point.concurrency),
-                isl=scenario.isl,
-                osl=scenario.osl,
-                warmup_requests=CLIENT_WARMUP,
-                **common,
-            )
-        else:
-            spec = LoadSpec(
-                kind="trace",
-                requests=self.job.dataset.turns or 1,
-                conversations=self.job.dataset.sessions,
-                input_file=dataset_path(self.context.settings.project, self.job.dataset),
-                **common,
-            )
-        tick = rules.tick_hz(self.point.concurrency)
-        return replace(spec, tick_hz=None if tick is None else tick * self.tick_factor)
+        dataset = self.job.dataset
+        input_file = dataset_path(self.context.settings.project, dataset) if dataset.file else None
+        return load_spec(
+            self.point,
+            self.scenario,
+            dataset,
+            engine=self.live.recipe.engine,
+            client_profile=self.context.client_profile,
+            url=self.live.server.url,
+            model=self.live.server.spec.alias,
+            tokenizer=self.live.tokenizer.repo,
+            artifacts=artifacts,
+            input_file=input_file,
+            tick_factor=self.tick_factor,
+        )
 
     def _canary(self) -> None:
         if self.live.recipe.canary is None:

@@ -20,6 +20,7 @@ from isoline.load.supervise import LoadOutcome
 from isoline.recipes.schema import Recipe
 from isoline.results.bundle import utc_now, write_file
 from isoline.results.derive import derive
+from isoline.results.energy import power_of
 from isoline.results.judge import ClientFacts, Evidence, ExportFacts, Rules, judge
 from isoline.results.records import (
     AccuracyResult,
@@ -32,7 +33,9 @@ from isoline.results.records import (
     PointRecord,
     ReasonNote,
 )
+from isoline.results.rederive import TELEMETRY
 from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.runners import telemetry
 from isoline.runners.launcher import Launcher, Server
 from isoline.runners.tokenizer import TokenizerInfo
 from isoline.runners.watch import Watch
@@ -86,6 +89,7 @@ class Seen:
     outcome: LoadOutcome | None = None
     export: ExportFacts = field(default_factory=ExportFacts)
     table: pa.Table | None = None
+    telemetry: pa.Table | None = None  # the slice that the bundle holds
     version: str = ""
     foreign_cpu_share: float | None = None  # of all cores, by programs that are not ours
     cause: CauseRecord | None = None  # why the server failed, by its log
@@ -99,7 +103,8 @@ class Seen:
 def write_evidence(folder: Path, job: Job, seen: Seen) -> None:
     """Requests, telemetry and the canary's answers, as files of the bundle."""
     pq.write_table(seen.requests, folder / "requests.parquet")
-    job.live.watch.write_telemetry(folder / "telemetry.parquet", from_ns=job.started_ns)
+    job.live.watch.write_telemetry(folder / TELEMETRY, from_ns=job.started_ns)
+    seen.telemetry = pq.read_table(folder / TELEMETRY)
     if seen.canary is not None:
         text = json.dumps(seen.canary, ensure_ascii=False, indent=1) + "\n"
         write_file(folder / "accuracy" / "canary.json", text.encode())
@@ -107,6 +112,14 @@ def write_evidence(folder: Path, job: Job, seen: Seen) -> None:
     for path in (folder / "aiperf").rglob("*"):
         if path.is_symlink():
             path.unlink()
+
+
+def mark_windows(folder: Path, record: PointRecord) -> None:
+    """Say in the slice of telemetry where the windows of measurement lie."""
+    spans = {
+        name: None if span is None else (span.start_ns, span.end_ns) for name, span in record.windows.items()
+    }
+    telemetry.mark(folder / TELEMETRY, spans)
 
 
 def client_warmup_s(table: pa.Table) -> float | None:
@@ -154,6 +167,7 @@ def build_record(job: Job, seen: Seen, phases: Sequence[PhaseRow]) -> PointRecor
         gpus=live.launch.gpus,
         concurrency=point.concurrency,
         slo=dict(job.scenario.identity()["limits"]) or None,
+        power=power_of(seen.telemetry, gpus=live.launch.gpus, sku=str(live.launch.identity["sku"])),
     )
     evidence = Evidence(
         rules=rules_of(job, asked),
