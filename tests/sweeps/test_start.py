@@ -37,6 +37,9 @@ def test_a_plan_leaves_nothing_but_the_cache(project: Any, tmp_path: Path) -> No
     """Planning writes no run and no bundle; documents that were read are kept by content."""
     settings = load_settings(project.root, store=tmp_path / "store", state=tmp_path / "state")
     first = prepare(settings, "smoke").plan
-    assert [path.name for path in (tmp_path / "state").rglob("*") if path.is_file()] == ["documents.json"]
+    assert sorted(path.name for path in (tmp_path / "state").rglob("*") if path.is_file()) == [
+        "documents.json",
+        "plans.json",
+    ]
     assert prepare(settings, "smoke").plan.model_dump_json() == first.model_dump_json()
     assert not (tmp_path / "store").exists()

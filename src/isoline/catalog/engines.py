@@ -298,3 +298,8 @@ class Environment(Sourced):
 
     schema_version: Literal[1]
     rules: list[VariableClass]
+
+
+class Engines(Document):
+    schema_version: Literal[1]
+    engines: dict[str, Engine]

@@ -11,24 +11,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from isoline.catalog.aliases import Aliases, Kind, model_names, plain, sku_names, sku_of_label
 from isoline.catalog.documents import Document, DocumentError, nearest, problems_of
-from isoline.catalog.engines import Engine as Engine
-from isoline.catalog.engines import EngineProcess as EngineProcess
-from isoline.catalog.engines import Environment, Flags
-from isoline.catalog.environment import kind_of
 from isoline.catalog.fastyaml import UNSURE, fast_parse
-from isoline.catalog.models import Curve, Precision
-from isoline.catalog.models import Model as Model
-from isoline.catalog.models import WeightFile as WeightFile
-from isoline.catalog.skus import Sku as Sku
 from isoline.catalog.treecache import hash_files
 from isoline.catalog.trees import parse_yaml, read_text, to_plain
+
+if TYPE_CHECKING:  # each section's types are loaded when it is read: a plan reads few of them
+    from isoline.catalog.aliases import Aliases, Kind
+    from isoline.catalog.engines import Engine as Engine
+    from isoline.catalog.engines import EngineProcess as EngineProcess
+    from isoline.catalog.engines import Environment, Flags
+    from isoline.catalog.models import Curve, Precision
+    from isoline.catalog.models import Model as Model
+    from isoline.catalog.models import WeightFile as WeightFile
+    from isoline.catalog.skus import Sku as Sku
 
 DATA = Path(__file__).parent / "data"
 OWN = Path("recipes") / "_catalog"
@@ -38,30 +40,20 @@ SECTIONS = ("models", "engines", "skus", "precisions", "acceptance", "aliases", 
 
 S = TypeVar("S", bound=Document)
 
-
-class Models(Document):
-    schema_version: Literal[1]
-    models: dict[str, Model]
-
-
-class Engines(Document):
-    schema_version: Literal[1]
-    engines: dict[str, Engine]
-
-
-class Skus(Document):
-    schema_version: Literal[1]
-    skus: dict[str, Sku]
+_ENTRIES = {
+    "Engine": "engines",
+    "EngineProcess": "engines",
+    "Model": "models",
+    "WeightFile": "models",
+    "Sku": "skus",
+}
+"""Types that are named here too -> their module."""
 
 
-class Precisions(Document):
-    schema_version: Literal[1]
-    precisions: dict[str, Precision]
-
-
-class Acceptance(Document):
-    schema_version: Literal[1]
-    curves: dict[str, Curve]
+def __getattr__(name: str) -> Any:
+    if name not in _ENTRIES:
+        raise AttributeError(name)
+    return getattr(import_module(f"isoline.catalog.{_ENTRIES[name]}"), name)
 
 
 def merged(base: Any, own: Any) -> Any:
@@ -113,6 +105,8 @@ class Catalog:
 
     @cached_property
     def models(self) -> dict[str, Model]:
+        from isoline.catalog.models import Models
+
         return self._section("models", Models).models
 
     @cached_property
@@ -121,39 +115,57 @@ class Catalog:
 
         :raises DocumentError: when a backend is unknown.
         """
+        from isoline.catalog.engines import Engines
+
         listed = self._section("engines", Engines).engines
         return {key: _inherited(key, listed) for key in listed}
 
     @cached_property
     def skus(self) -> dict[str, Sku]:
+        from isoline.catalog.skus import Skus
+
         return self._section("skus", Skus).skus
 
     @cached_property
     def precisions(self) -> dict[str, Precision]:
+        from isoline.catalog.models import Precisions
+
         return self._section("precisions", Precisions).precisions
 
     @cached_property
     def curves(self) -> dict[str, Curve]:
+        from isoline.catalog.models import Acceptance
+
         return self._section("acceptance", Acceptance).curves
 
     @cached_property
     def aliases(self) -> Aliases:
+        from isoline.catalog.aliases import Aliases
+
         return self._section("aliases", Aliases)
 
     @cached_property
     def environment(self) -> Environment:
+        from isoline.catalog.engines import Environment
+
         return self._section("environment", Environment)
 
     @cached_property
     def _model_names(self) -> dict[str, tuple[str, str | None]]:
+        from isoline.catalog.aliases import model_names
+
         return model_names(self.models, self.aliases)
 
     @cached_property
     def _sku_names(self) -> dict[str, str]:
+        from isoline.catalog.aliases import sku_names
+
         return sku_names(self.skus, self.aliases)
 
     @cached_property
     def _flags(self) -> dict[str, Flags]:
+        from isoline.catalog.engines import Flags
+
         found: dict[str, Flags] = {}
         folders = [DATA / "args", *([self._own / "args"] if self._own is not None else [])]
         for folder in folders:
@@ -178,6 +190,8 @@ class Catalog:
 
     def variable_kind(self, name: str) -> str | None:
         """What an environment variable does to a measurement; None where it is not known."""
+        from isoline.catalog.environment import kind_of
+
         return kind_of(name, self.environment)
 
     def resolve(self, kind: Kind, name: str) -> str | None:
@@ -186,6 +200,8 @@ class Catalog:
         SKUs may be given as labels of machines and queues (``cluster:b300-nv``). The vague
         precisions ``fp4`` and ``fp8`` stand for no single one: see :meth:`Model.precision_of`.
         """
+        from isoline.catalog.aliases import plain, sku_of_label
+
         if kind == "model":
             found = self._model_names.get(plain(name).removeprefix("hf:"))
             return found[0] if found else None
@@ -198,6 +214,8 @@ class Catalog:
 
     def resolve_checkpoint(self, name: str) -> tuple[str, str] | None:
         """(model, checkpoint) of a hub id or an alias of one; None where it names no checkpoint."""
+        from isoline.catalog.aliases import plain
+
         found = self._model_names.get(plain(name).removeprefix("hf:"))
         return (found[0], found[1]) if found and found[1] else None
 
@@ -242,7 +260,7 @@ def _inherited(key: str, listed: dict[str, Engine]) -> Engine:
     skipped = {"name", "backend", "process", "container", "health", "source", "dated"}
     taken = {
         name: getattr(below, name)
-        for name in Engine.model_fields
+        for name in type(engine).model_fields
         if name not in skipped and name not in engine.model_fields_set
     }
     return engine.model_copy(update=taken)

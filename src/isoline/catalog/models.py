@@ -231,3 +231,18 @@ class Curve(Sourced):
             if not drafted.isdigit() or not 1 <= length <= int(drafted) + 1:
                 raise ValueError(f"draft length {drafted}: {length:g} is not between 1 and {drafted} + 1")
         return value
+
+
+class Models(Document):
+    schema_version: Literal[1]
+    models: dict[str, Model]
+
+
+class Precisions(Document):
+    schema_version: Literal[1]
+    precisions: dict[str, Precision]
+
+
+class Acceptance(Document):
+    schema_version: Literal[1]
+    curves: dict[str, Curve]

@@ -98,3 +98,8 @@ class Sku(Document):
         if self.usable_bytes is not None or self.memory is None or self.memory.marketed_gb is None:
             return self.usable_bytes
         return int(self.memory.marketed_gb * 1e9)
+
+
+class Skus(Document):
+    schema_version: Literal[1]
+    skus: dict[str, Sku]

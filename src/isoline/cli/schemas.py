@@ -13,7 +13,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schemas() -> dict[str, str]:
     """File name -> content; the same bytes on every machine."""
-    from isoline.catalog import facts
+    from isoline.catalog import engines, skus
+    from isoline.catalog import models as entries
     from isoline.catalog.aliases import Aliases
     from isoline.catalog.documents import Document
     from isoline.catalog.engines import Environment, Flags
@@ -30,11 +31,11 @@ def schemas() -> dict[str, str]:
         "scenario": Scenario,
         "dataset": Dataset,
         "channels": Channels,
-        "catalog-models": facts.Models,
-        "catalog-engines": facts.Engines,
-        "catalog-skus": facts.Skus,
-        "catalog-precisions": facts.Precisions,
-        "catalog-acceptance": facts.Acceptance,
+        "catalog-models": entries.Models,
+        "catalog-engines": engines.Engines,
+        "catalog-skus": skus.Skus,
+        "catalog-precisions": entries.Precisions,
+        "catalog-acceptance": entries.Acceptance,
         "catalog-aliases": Aliases,
         "catalog-environment": Environment,
         "catalog-args": Flags,

@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from isoline.catalog.documents import Document, DocumentError, UnknownNameError, load_document, nearest
 from isoline.errors import InputError
-from isoline.recipes.load import read_recipe, recipe_ids
-from isoline.recipes.schema import Image, Recipe
+
+if TYPE_CHECKING:
+    from isoline.recipes.schema import Recipe
 
 FILE = "recipes/channels.yaml"
 
@@ -56,6 +57,8 @@ class Channel(Document):
 
     @model_validator(mode="after")
     def _is_an_image(self) -> Channel:
+        from isoline.recipes.schema import Image
+
         Image(ref=self.ref)
         return self
 
@@ -113,6 +116,8 @@ def parse_override(text: str) -> tuple[str, str]:
     name, equals, ref = text.partition("=")
     if not equals or not name or not ref:
         raise InputError(f"{text!r} is not CHANNEL=REF", where="--image")
+    from isoline.recipes.schema import Image
+
     try:
         Image(ref=ref)
     except ValueError as error:
@@ -201,6 +206,8 @@ def images_for(resolved: Mapping[str, Mapping[Architecture, str]], sku: str) -> 
 
 def recipes_of(project: Path, name: str) -> list[str]:
     """The ids of the recipes that use a channel; recipes that cannot be read are none of them."""
+    from isoline.recipes.load import read_recipe, recipe_ids
+
     found = []
     for recipe_id in recipe_ids(project):
         with suppress(DocumentError):

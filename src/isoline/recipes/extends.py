@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from isoline.catalog.documents import DocumentError, M, nearest, validate
 from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text, step
-from isoline.recipes.server import is_whole
 
 if TYPE_CHECKING:  # most recipes extend nothing, and are read without ruamel
     from ruamel.yaml.comments import CommentedMap
@@ -34,6 +33,8 @@ def keeps_null(path: Loc) -> bool:
 
 
 def _are_mappings(before: Any, value: Any) -> bool:
+    from isoline.recipes.server import is_whole
+
     return (
         isinstance(before, dict) and isinstance(value, dict) and not is_whole(before) and not is_whole(value)
     )

@@ -7,14 +7,16 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest, validate_text
 from isoline.catalog.trees import parse_yaml, read_text
 from isoline.errors import InputError
 from isoline.recipes.extends import EXTENDS, base_id, validate_extended
-from isoline.recipes.schema import Recipe
 from isoline.results.identity import digest
+
+if TYPE_CHECKING:  # loaded to read a recipe, not to find one
+    from isoline.recipes.schema import Recipe
 
 LOCKED = re.compile(r"^locked:", re.MULTILINE)
 _LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*$")
@@ -127,6 +129,8 @@ def read_lock(project: Path, file: str) -> LoadedRecipe:
 
     :raises DocumentError: when it is wrong, was edited, or is no lock.
     """
+    from isoline.recipes.schema import Recipe
+
     recipe = validate_text(read_text(project / file, file), Recipe, file)
     if recipe.locked is None:
         raise DocumentError([(file, "this is no lock: a recipe lies under recipes/<model>/")])
@@ -151,6 +155,8 @@ def parse_recipe(project: Path, recipe_id: str, text: str) -> LoadedRecipe:
 
     :raises DocumentError: when it, or its base, is wrong.
     """
+    from isoline.recipes.schema import Recipe
+
     where = file_of(recipe_id)
     if EXTENDS.search(text):
         tree = parse_yaml(text, where)

@@ -6,7 +6,7 @@ The launcher executes exactly what is rendered here; ``recipe render`` prints it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,8 @@ from isoline.recipes.acceptance import acceptance_flags, golden_length
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.engine_flags import topology_flags
 from isoline.recipes.expressions import ExpressionError
+from isoline.recipes.inputs import Inputs as Inputs
+from isoline.recipes.inputs import Shape as Shape
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.locked import launch_key
 from isoline.recipes.resolve import Resolved, Situation, band_top, merge, resolve
@@ -24,29 +26,6 @@ from isoline.recipes.schema import Recipe
 from isoline.recipes.topology import Role, RoleName, Topology
 from isoline.recipes.worker import worker_command
 from isoline.results.identity import digest
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a launch needs to know of a scenario: its name, and its lengths where they are fixed."""
-
-    scenario: str
-    isl: int | None = None
-    osl: int | None = None
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What is not in the recipe but decides its rendering.
-
-    :param script_sha256: digest of the engine's start script (launcher ``process``).
-    :param images: channel -> reference, as resolved for the run.
-    :param files: file of the recipe's folder -> sha256.
-    """
-
-    script_sha256: str | None = None
-    images: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

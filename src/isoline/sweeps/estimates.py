@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from isoline.catalog.facts import load_catalog
-from isoline.datasets.schema import Dataset
-from isoline.recipes.schema import Recipe
-from isoline.recipes.topology import Topology
-from isoline.sweeps.schema import Scenario
+
+if TYPE_CHECKING:
+    from isoline.datasets.schema import Dataset
+    from isoline.recipes.schema import Recipe
+    from isoline.recipes.topology import Topology
+    from isoline.sweeps.schema import Scenario
 
 ASSUMED_OVERHEAD_S = 18.0
 """Harness, warm-up and canary of one point."""

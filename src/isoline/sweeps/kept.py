@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
+from pydantic_core import from_json
 
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool
 from isoline.catalog.treecache import hash_files, write_aside
-from isoline.recipes.render import Inputs
+from isoline.recipes.inputs import Inputs
 from isoline.results.identity import canonical_json, digest_of_parts
 from isoline.sweeps.outline import Case, Draft, Outline, Start, TopologyOutline, start_of
 
@@ -72,7 +73,7 @@ class KeptPlans:
             # Before it is parsed: what another version wrote, or half a file, is not looked into.
             if head != self._head(body):
                 return nothing
-            content: dict[str, dict[str, Any]] = json.loads(body)
+            content: dict[str, dict[str, Any]] = from_json(body, cache_strings="none")
         except (OSError, ValueError):
             return nothing
         return content

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool
+from isoline.recipes.inputs import Inputs, Shape
 from isoline.recipes.load import LoadedRecipe
-from isoline.recipes.render import Inputs, Shape, render, revision_of
-from isoline.recipes.resolve import depends_on_concurrency
 from isoline.sweeps.estimates import launch_s
 
 
@@ -84,6 +83,9 @@ class Outline:
 
 def outline_of(loaded: LoadedRecipe) -> Outline:
     """The outline of a recipe, with the facts of the catalog that hold now."""
+    from isoline.recipes.render import revision_of  # rendering is loaded where something is new
+    from isoline.recipes.resolve import depends_on_concurrency
+
     recipe = loaded.recipe
     real = recipe.speculative.model_copy(update={"acceptance": "real"})
     labels = [topology.label() for topology in recipe.topologies]
@@ -159,6 +161,8 @@ def start_of(draft: Draft, pool: Pool, inputs: Inputs, case: Case) -> Start:
 
     :raises InputError: when the pool cannot serve the recipe.
     """
+    from isoline.recipes.render import render
+
     loaded = draft.loaded
     topology = loaded.recipe.topologies[case.topology]
     made = render(loaded, topology, pool, case.shape, case.concurrency, inputs, is_twin=case.is_twin)

@@ -12,7 +12,7 @@ from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.profile import profile
 from isoline.recipes.channels import images_for
-from isoline.recipes.render import Inputs, Shape
+from isoline.recipes.inputs import Inputs, Shape
 from isoline.results import identity
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint
 from isoline.sweeps.assemble import assemble, joined

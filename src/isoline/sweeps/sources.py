@@ -15,8 +15,8 @@ from isoline.datasets.schema import Dataset, load_dataset
 from isoline.errors import InputError
 from isoline.recipes.channels import load_channels, read_channels, resolve_used
 from isoline.recipes.extends import EXTENDS
+from isoline.recipes.inputs import Inputs, Shape
 from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes, misnamed, parse_recipe
-from isoline.recipes.render import Inputs, Shape
 from isoline.results.bundle import file_sha256
 from isoline.runners.registry import registry_digest
 from isoline.sweeps.kept import current
