@@ -22,6 +22,10 @@ app = typer.Typer(help="Plan, run and watch sweeps.")
 
 SweepArgument = Annotated[str, typer.Argument(help="The sweep's name: sweeps/<name>.yaml.")]
 PoolOption = Annotated[str | None, typer.Option(help="A pool instead of the sweep's own.")]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option(help="One recipe instead of all; a try-out takes any, at one point of its own."),
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run; continue and reuse nothing.")]
 ImageOption = Annotated[
     list[str] | None,
@@ -100,18 +104,25 @@ def _show_plan(prepared: Prepared, format: str) -> None:
             typer.echo(f"excluded: {item.what}: {item.why}")
 
 
-def _wishes(pool: str | None, new: bool, image: list[str] | None, changed_since: str | None) -> Wishes:
+def _wishes(
+    pool: str | None,
+    new: bool,
+    image: list[str] | None,
+    changed_since: str | None,
+    recipe: str | None = None,
+) -> Wishes:
     from isoline.recipes.channels import parse_override
     from isoline.sweeps.prepare import Wishes
 
     images = dict(parse_override(item) for item in image or [])
-    return Wishes(pool=pool, is_new=new, images=images, changed_since=changed_since)
+    return Wishes(pool=pool, is_new=new, images=images, changed_since=changed_since, recipe=recipe)
 
 
 @app.command()
 def plan(
     sweep: SweepArgument,
     pool: PoolOption = None,
+    recipe: RecipeOption = None,
     new: NewOption = False,
     image: ImageOption = None,
     changed_since: ChangedOption = None,
@@ -123,7 +134,7 @@ def plan(
     from isoline.results.bundle import write_record
     from isoline.sweeps.prepare import prepare
 
-    wishes = _wishes(pool, new, image, changed_since)
+    wishes = _wishes(pool, new, image, changed_since, recipe)
     prepared = prepare(load_settings(store=store), sweep, wishes)
     _show_plan(prepared, format)
     if out is not None:
@@ -137,11 +148,12 @@ def plan(
 def run(
     sweep: SweepArgument,
     pool: PoolOption = None,
+    recipe: RecipeOption = None,
     new: NewOption = False,
     image: ImageOption = None,
     changed_since: ChangedOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and the commands, start nothing.")
+        bool, typer.Option("--dry-run", help="Print the plan and every command; start nothing.")
     ] = False,
     store: StoreOption = None,
 ) -> None:
@@ -150,19 +162,20 @@ def run(
     Exit code 0 when every point is valid; 3 when one is partial, invalid or missing; 4 when the
     machine failed; 130 after Ctrl-C.
     """
-    from isoline.recipes.renderers.text import line
     from isoline.sweeps.prepare import prepare
-    from isoline.sweeps.start import run_sweep
 
     settings = load_settings(store=store)
-    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since))
+    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since, recipe))
     if dry_run:
+        from isoline.sweeps.dryrun import dry_run as commands
+
         _show_plan(prepared, "table")
-        for launch in prepared.plan.launches:
-            typer.echo(f"# {launch.recipe_id} {launch.topology}")
-            for command in launch.identity["commands"]:
-                typer.echo(line(command["argv"], command["env"]))
+        typer.echo()
+        for line in commands(prepared):
+            typer.echo(line)
         return
+    from isoline.sweeps.start import run_sweep
+
     outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
     missing = f", {outcome.missing} without an attempt" if outcome.missing else ""

@@ -17,6 +17,7 @@ from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_new
 from isoline.sweeps.due import due_points, grown_from, reuse
 from isoline.sweeps.kept import kept_plans
+from isoline.sweeps.only import narrowed
 from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
 from isoline.sweeps.schema import Sweep, load_sweep
@@ -40,12 +41,14 @@ class Wishes:
     :param is_new: do not continue and reuse nothing.
     :param images: channel -> reference, for this run only.
     :param changed_since: a git revision: only points whose digest is not in the plan of that revision.
+    :param recipe: this one instead of all that the sweep selects (:mod:`isoline.sweeps.only`).
     """
 
     pool: str | None = None
     is_new: bool = False
     images: Mapping[str, str] = field(default_factory=dict)
     changed_since: str | None = None
+    recipe: str | None = None
 
 
 def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:
@@ -60,7 +63,10 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
 
 def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     document = load_sweep(settings.project, sweep)
-    sources = read_sources(settings.project, document, pool=wishes.pool, images=wishes.images)
+    pool = wishes.pool
+    if wishes.recipe is not None:
+        document, pool = narrowed(settings.project, document, wishes.recipe, pool)
+    sources = read_sources(settings.project, document, pool=pool, images=wishes.images)
     sources = replace(sources, past=past_durations(settings.store))
     plan = make_plan(sources, git_state(settings.project))
     if wishes.changed_since is not None:

@@ -1,0 +1,63 @@
+"""One recipe of a sweep instead of all: ``sweep run S --recipe R``. Pure but for reading that recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isoline.catalog.pools import Pool, load_pool
+from isoline.errors import InputError
+from isoline.recipes.load import load_recipe, match_recipes
+from isoline.sweeps.schema import Selection, Sweep
+
+
+def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | None) -> tuple[Sweep, str]:
+    """The sweep with one recipe, and the pool that it is measured on.
+
+    A sweep that selects the recipe keeps what it asks for it. A try-out (``publish: false``) takes any other
+    recipe in place of its own, at the fewest requests in flight of the recipe's first scenario: one point.
+
+    :param pool: as the person named it; None: the sweep's own where its SKU is the recipe's, else the only
+        pool of runners/ with that SKU.
+    :raises InputError: for an official sweep that does not select it, or where no single pool fits.
+    """
+    loaded = load_recipe(project, recipe)
+    mine = [
+        item.model_copy(update={"recipes": [recipe]})
+        for item in sweep.select
+        if loaded.recipe_id in match_recipes(project, item.recipes)
+    ]
+    if not mine and sweep.publish:
+        raise InputError(
+            f"the sweep does not select {loaded.recipe_id}",
+            where=f"sweeps/{sweep.name}.yaml",
+            remedy="add it there, or try it with `isoline sweep run smoke --recipe`",
+        )
+    if not mine:
+        scenario = next(iter(loaded.recipe.scenarios))
+        levels = loaded.recipe.scenarios[scenario].all
+        mine = [Selection(recipes=[recipe], scenario=scenario, concurrency=[min(levels)])]
+    where = pool or _pool_for(project, sweep, loaded.recipe.sku, loaded.recipe_id)
+    return sweep.model_copy(update={"select": mine, "pool": where}), where
+
+
+def _pool_for(project: Path, sweep: Sweep, sku: str, recipe_id: str) -> str:
+    own = [sweep.pool] if isinstance(sweep.pool, str) else sweep.pool
+    for name in own:
+        if load_pool(project, name).sku == sku:
+            return name
+    fits = [item for item in _own_pools(project) if item.sku == sku]
+    if len(fits) == 1:
+        return fits[0].name
+    if fits:
+        names = ", ".join(item.name for item in fits)
+        raise InputError(f"several pools have SKU {sku}: {names}", where=recipe_id, remedy="name one, --pool")
+    raise InputError(
+        f"no pool of runners/ has SKU {sku}",
+        where=recipe_id,
+        remedy="run `isoline pool new` on such a machine, or name one with --pool",
+    )
+
+
+def _own_pools(project: Path) -> list[Pool]:
+    """Pools of runners/, without the examples: nobody has said that those machines exist."""
+    return [load_pool(project, path.stem) for path in sorted((project / "runners").glob("*.yaml"))]

@@ -1,0 +1,65 @@
+"""``sweep run S --recipe R``: one recipe of a sweep instead of all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoline.errors import InputError
+from isoline.sweeps.only import narrowed
+from isoline.sweeps.schema import Sweep, load_sweep
+
+OWN = "smollm2-135m/llamacpp-cpu-q4_1"
+OTHER = "gpt-oss-120b/vllm-h200-mxfp4-8k1k"
+
+
+@pytest.fixture
+def two(project: Any, project_root: Path) -> Any:
+    """The copied project with a second recipe, of another SKU."""
+    file = f"recipes/{OTHER}.yaml"
+    (project.root / file).parent.mkdir(parents=True)
+    shutil.copy(project_root / file, project.root / file)
+    shutil.copy(project_root / "recipes/channels.yaml", project.root / "recipes/channels.yaml")
+    return project
+
+
+def sweep(project: Any, name: str) -> Sweep:
+    return load_sweep(project.root, name)
+
+
+def test_what_the_sweep_asks_of_the_recipe_stays(two: Any) -> None:
+    """A sweep that selects the recipe keeps scenario, concurrencies and checks; other recipes go."""
+    whole = sweep(two, "demo")
+    found, pool = narrowed(two.root, whole, OWN, None)
+    assert pool == "local"
+    assert [item.recipes for item in found.select] == [[OWN]] * len(whole.select)
+    assert [item.concurrency for item in found.select] == [item.concurrency for item in whole.select]
+
+
+def test_a_try_out_takes_any_recipe(two: Any) -> None:
+    """Smoke measures one point of the recipe's own first scenario, where the named pool is."""
+    found, pool = narrowed(two.root, sweep(two, "smoke"), OTHER, "examples/h200-docker")
+    assert pool == "examples/h200-docker" and found.pool == pool
+    (selection,) = found.select
+    assert (selection.recipes, selection.scenario, selection.concurrency) == ([OTHER], "8k1k", [128])
+
+
+def test_an_official_sweep_does_not_take_any_recipe(two: Any) -> None:
+    """What the sweep does not select is refused, with the way to try it."""
+    with pytest.raises(InputError, match="the sweep does not select gpt-oss-120b"):
+        narrowed(two.root, sweep(two, "demo"), OTHER, None)
+
+
+def test_the_pool_is_the_only_one_that_fits(two: Any) -> None:
+    """Without --pool the one pool of the project with that SKU is meant; none or two is a question."""
+    with pytest.raises(InputError, match="no pool of runners/ has SKU h200"):
+        narrowed(two.root, sweep(two, "smoke"), OTHER, None)
+    text = (two.root / "runners/examples/h200-docker.yaml").read_text()
+    two.write("runners/one.yaml", text.replace("name: h200-docker", "name: one"))
+    assert narrowed(two.root, sweep(two, "smoke"), OTHER, None)[1] == "one"
+    two.write("runners/two.yaml", text.replace("name: h200-docker", "name: two"))
+    with pytest.raises(InputError, match="several pools have SKU h200: one, two"):
+        narrowed(two.root, sweep(two, "smoke"), OTHER, None)
