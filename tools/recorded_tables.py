@@ -23,7 +23,22 @@ SAID = {
     "setup.keys": "which flag a key becomes is the reference's launcher, read at another commit, not run",
     "env.SGLANG_*, MORI_*": "the launcher's environment (amd_utils/env.sh) is not recorded here; left out",
     "args.disaggregation-ib-device": "names RDMA devices of the reference's nodes",
-    "sidecars.router": "the reference's sglang-router 0.3.2; its command is not recorded",
+    "sidecars.router": "words as the reference's launcher has them, read at another commit, not run; its "
+    "circuit-breaker and retry settings are left out",
+}
+ROUTER: Row = {
+    "name": "router",
+    "command": [
+        *("python3", "-m", "sglang_router.launch_router", "--pd-disaggregation", "--host", "{host}"),
+        *("--port", "{port.router}", "--policy", "random", "--prefill-policy", "random"),
+        *("--decode-policy", "random"),
+        {"each": "prefill", "words": ["--prefill", "{url}"]},
+        {"each": "decode", "words": ["--decode", "{url}"]},
+    ],
+    "ports": ["router"],
+    "order": "after",
+    "is_entry": True,
+    "ready": "/readiness",
 }
 
 
@@ -113,6 +128,7 @@ def _amd(
         "topologies": [{"prefill": p, "decode": d} for p, d, _ in topologies.values()],
         "server": {"args": dict(sorted(base.items()))},
         "roles": roles,
+        "sidecars": [ROUTER],
     }
     if drafted:
         tree["speculative"] = {"method": "mtp", "draft_tokens": drafted}

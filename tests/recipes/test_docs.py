@@ -15,7 +15,7 @@ from isoline.recipes.device_profiles import PROFILES
 from isoline.recipes.expressions import NAMES
 from isoline.recipes.load import load_recipe
 from isoline.recipes.schema import Recipe
-from isoline.recipes.server import Sidecar
+from isoline.recipes.sidecars import Sidecar
 from isoline.sweeps.schema import Sweep
 
 NAME = "deepseek-r1-0528/sglang-disagg-mi355x-fp8-block-guide"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isoline.recipes.expressions import MAX_VALUE, NAMES, ExpressionError, evaluate, names_in
+from isoline.recipes.resolve import fill_in
 
 VALUES: dict[str, Any] = {
     "concurrency": 64,
@@ -89,7 +90,8 @@ HOSTILE = {
     "many minus": ("-" * 199 + "1", "more than 60 parts"),
     "many": ("+".join("1" * 60), "more than 60 parts"),
     "long": ("1" * 201, "longer than 200 characters"),
-    "a port": ("port.router", "Attribute is not allowed"),
+    "a port": ("port.router + 1", "port.router stands alone: it is leased when the launch starts"),
+    "part of a thing": ("tp.real", "Attribute is not allowed"),
 }
 
 
@@ -144,3 +146,12 @@ def test_no_text_does_anything_else(text: str) -> None:
         return
     assert math.isfinite(found)
     assert abs(found) <= MAX_VALUE
+
+
+def test_a_port_stands_alone() -> None:
+    """A leased port has no number yet: alone it is the placeholder that a text has too."""
+    assert names_in("port.router") == names_in(" port.router ") == set()
+    assert fill_in([{"expr": "port.kv_0"}, {"expr": "port.kv_0", "suffix": "/x"}], {}) == [
+        "{port.kv_0}",
+        "{port.kv_0}/x",
+    ]

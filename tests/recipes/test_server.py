@@ -13,14 +13,13 @@ from isoline.recipes.server import (
     Condition,
     RoleServer,
     Server,
-    Sidecar,
     Span,
     When,
     is_expression,
     is_whole,
-    port_names,
     uses,
 )
+from isoline.recipes.sidecars import Sidecar
 
 
 def told(model: Any, content: Any) -> tuple[str, tuple[str | int, ...]]:
@@ -165,14 +164,6 @@ def test_what_an_expression_is() -> None:
     assert uses({}) == uses([]) == uses("tp") == set()
 
 
-def test_ports_of_a_command() -> None:
-    """The names in ``{port.NAME}``, wherever they stand in a word."""
-    assert port_names(["--port", "{port.router}", "http://{host}:{port.store}/x", "{port}"]) == {
-        "router",
-        "store",
-    }
-
-
 def test_where_a_sidecar_may_be() -> None:
     """A condition on the topology says in which ones it may be; without one it may be in all."""
     plain = Sidecar.model_validate({"name": "router", "command": ["x"]})
@@ -182,3 +173,26 @@ def test_where_a_sidecar_may_be() -> None:
     )
     assert [item.counts_for("tp8") for item in (plain, bound, by_load)] == [True, True, True]
     assert [item.counts_for("tp4") for item in (plain, bound, by_load)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("item", "said", "where"),
+    [
+        (8, "a word is a text (a number in quotes)", (1,)),
+        ({"expr": "tq"}, "unknown name 'tq'", (1,)),
+        ({"each": "router", "words": ["x"]}, "'router' is no role", (1, "each")),
+        ({"each": "decode", "words": []}, "words is a list of words", (1, "words")),
+        (
+            {"each": "decode", "words": [{"each": "decode", "words": ["x"]}]},
+            "a word is a text",
+            (1, "words", 0),
+        ),
+        ({"if": {}, "words": ["x"]}, "a condition names concurrency, scenario or topology", (1, "if")),
+        ({"if": {"topology": ["tp8"]}, "word": ["x"]}, "a word is a text", (1,)),
+    ],
+)
+def test_words_of_a_sidecar(item: Any, said: str, where: tuple[str | int, ...]) -> None:
+    """What is no word is refused where it stands."""
+    what, loc = told(Sidecar, {"name": "router", "command": ["x", item]})
+    assert said in what
+    assert loc == ("command", *where)

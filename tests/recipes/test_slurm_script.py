@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import time
@@ -176,8 +175,10 @@ def test_the_programs_start_in_order_and_the_first_that_ends_ends_the_job(job: C
     peers = (found.scratch / "files/router/peers.json").read_text()
     assert f"http://127.0.0.1:{found.ports['port.decode_0']}" in peers
     assert '"worker": "0"' in peers
-    steps = (found.fake / "steps").read_text().split()
-    os.kill(int(steps[-2]), signal.SIGKILL)  # the decode worker: the last one before the router
+    steps = [int(pid) for pid in (found.fake / "steps").read_text().split()]
+    commands = {pid: Path(f"/proc/{pid}/cmdline") for pid in steps}
+    own = f"\0{found.ports['port.decode_0']}\0"
+    os.kill(next(pid for pid, file in commands.items() if file.exists() and own in file.read_text()), 9)
     assert found.process.wait(60) == 137
     assert found.codes() == {
         "decode.0": "137", "prefill.0": "143", "prefill.1": "143", "router.0": "143", "store.0": "143",

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from isoline.recipes.resolve import Situation, resolve
 from isoline.recipes.schema import Difference
-from isoline.recipes.server import RoleServer, Server, Sidecar
+from isoline.recipes.server import RoleServer, Server
+from isoline.recipes.sidecars import Sidecar
 
 
 def at(topology: str, concurrency: int = 1) -> Situation:

@@ -1,13 +1,15 @@
 """Expressions in recipes: + − × ÷ min max over a few numbers of a launch. Pure, and nothing else runs.
 
 An expression is written ``{expr: "min(2 * concurrency, 512)"}``. The names that it may use are in
-:data:`NAMES`; ``port.NAME`` (a leased port of a sidecar) stays a placeholder until the launch and
-stands alone. ÷ between whole numbers rounds down, as the arithmetic of shells does.
+:data:`NAMES`; ``port.NAME`` (a leased port of a sidecar) stands alone, as ``{port.NAME}`` does in a text:
+its number is known when the launch starts. ÷ between whole numbers rounds down, as the arithmetic of
+shells does.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 
 NAMES: tuple[str, ...] = ("concurrency", "isl", "osl", "tp", "dp", "gpus", "dram_gb")
@@ -43,6 +45,15 @@ def _parse(text: str) -> ast.expr:
     return tree
 
 
+_PORT = re.compile(r"^\s*(port\.[a-z][a-z0-9_]*)\s*$")
+
+
+def port_in(text: str) -> str | None:
+    """``port.NAME`` where an expression is nothing else."""
+    found = _PORT.match(text)
+    return found[1] if found else None
+
+
 def names_in(text: str) -> set[str]:
     """The names that an expression uses.
 
@@ -50,6 +61,8 @@ def names_in(text: str) -> set[str]:
     """
     tree = _parse(text)
     used: set[str] = set()
+    if port_in(text) is not None:
+        return used
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -66,6 +79,8 @@ def names_in(text: str) -> set[str]:
         elif isinstance(node, ast.Constant):
             if isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
                 raise ExpressionError(f"{node.value!r} is no number")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "port":
+            raise ExpressionError(f"port.{node.attr} stands alone: it is leased when the launch starts")
         elif not isinstance(
             node,
             (ast.BinOp, ast.UnaryOp, ast.USub, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Load),

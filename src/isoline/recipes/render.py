@@ -16,13 +16,14 @@ from isoline.errors import InputError
 from isoline.recipes.acceptance import acceptance_flags, golden_length
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.engine_flags import topology_flags
-from isoline.recipes.expressions import ExpressionError
+from isoline.recipes.expressions import ExpressionError, Number
 from isoline.recipes.inputs import Inputs as Inputs
 from isoline.recipes.inputs import Shape as Shape
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.locked import launch_key
 from isoline.recipes.resolve import Resolved, Situation, band_top, merge, resolve
 from isoline.recipes.schema import Recipe
+from isoline.recipes.sidecars import sidecar_command
 from isoline.recipes.topology import Role, RoleName, Topology
 from isoline.recipes.worker import worker_command
 from isoline.results.identity import digest
@@ -103,7 +104,7 @@ def render(
         except ExpressionError as error:
             raise InputError(f"{error} (role {name}, concurrency {top})", where=loaded.recipe_id) from None
         workers.append(worker_command(engine, pool, name, role, part, recipe.files))
-    before, after = _sidecars(recipe, topology, shape, top)
+    before, after = _sidecars(loaded, topology, pool, shape, top, workers[0].config_files)
     image = image_of(recipe, inputs.images)
     deployment = Deployment(image, before, tuple(workers), after)
     rendered = RenderedLaunch(
@@ -172,21 +173,12 @@ def _resolved(
     is_twin: bool,
 ) -> Resolved:
     """A role's part, with what the topology and the acceptance add."""
-    utilization = recipe.kv_offload.utilization
     situation = Situation(
         role=name,
         topology=topology.label(),
         scenario=shape.scenario,
         concurrency=top,
-        values={
-            "concurrency": top,
-            "isl": shape.isl,
-            "osl": shape.osl,
-            "tp": role.tp,
-            "dp": role.dp_attention,
-            "gpus": role.gpus_per_worker,
-            "dram_gb": pool.offload_gb(role.gpus_per_worker, utilization) if utilization else None,
-        },
+        values=_values(recipe, role, pool, shape, top),
     )
     part = resolve(recipe.server, recipe.roles.get(name), situation)
     split = topology_flags(recipe.engine, role, part.args)
@@ -205,28 +197,38 @@ def _resolved(
 
 
 def _sidecars(
-    recipe: Recipe, topology: Topology, shape: Shape, top: int
+    loaded: LoadedRecipe,
+    topology: Topology,
+    pool: Pool,
+    shape: Shape,
+    top: int,
+    files: Mapping[str, dict[str, Any]],
 ) -> tuple[tuple[Command, ...], tuple[Command, ...]]:
     sides: dict[str, list[Command]] = {"before": [], "after": []}
-    for item in recipe.sidecars:
-        if item.when and not item.when.holds(
-            concurrency=top, scenario=shape.scenario, topology=topology.label()
-        ):
-            continue
-        each = next(iter(topology.roles.values())).gpus_per_worker if item.per_gpu else 1
-        sides[item.order].append(
-            Command(
-                name=item.name,
-                argv=list(item.command),
-                env=dict(sorted(item.env.items())),
-                workers=each,
-                ports=tuple(item.ports),
-                packages=tuple(item.packages),
-                ready=item.ready,
-                is_entry=item.is_entry,
-            )
-        )
+    values = _values(loaded.recipe, next(iter(topology.roles.values())), pool, shape, top)
+    for item in loaded.recipe.sidecars:
+        try:
+            command = sidecar_command(item, topology, shape.scenario, top, values, files)
+        except ExpressionError as error:
+            what = f"{error} (sidecar {item.name}, concurrency {top})"
+            raise InputError(what, where=loaded.recipe_id) from None
+        if command is not None:
+            sides[item.order].append(command)
     return tuple(sides["before"]), tuple(sides["after"])
+
+
+def _values(recipe: Recipe, role: Role, pool: Pool, shape: Shape, top: int) -> dict[str, Number | None]:
+    """What expressions may use of a role's worker."""
+    utilization = recipe.kv_offload.utilization
+    return {
+        "concurrency": top,
+        "isl": shape.isl,
+        "osl": shape.osl,
+        "tp": role.tp,
+        "dp": role.dp_attention,
+        "gpus": role.gpus_per_worker,
+        "dram_gb": pool.offload_gb(role.gpus_per_worker, utilization) if utilization else None,
+    }
 
 
 def _identity(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoline.recipes.expressions import Number, evaluate
+from isoline.recipes.expressions import Number, evaluate, port_in
 from isoline.recipes.server import NULL, Parts, RoleServer, Server, When, is_expression, is_whole, uses
 from isoline.recipes.topology import RoleName
 
@@ -42,6 +42,8 @@ def fill_in(value: Any, values: Mapping[str, Number | None]) -> Any:
     :raises ExpressionError: when one has no finite value here.
     """
     if is_expression(value):
+        if (port := port_in(value["expr"])) is not None:
+            return f"{{{port}}}{value.get('suffix', '')}"
         number = evaluate(value["expr"], values)
         return f"{number}{value['suffix']}" if "suffix" in value else number
     if value == NULL:

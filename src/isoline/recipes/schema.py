@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from isoline.catalog.documents import Document, ValueAtError, must_know
 from isoline.catalog.facts import load_catalog
 from isoline.recipes.locked import NOT_CONTENT, Locked, check_locked
-from isoline.recipes.server import RoleServer, Server, Sidecar
+from isoline.recipes.server import RoleServer, Server
+from isoline.recipes.sidecars import Sidecar
 from isoline.recipes.topology import RoleName, Topology
 
 _PACKAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$")

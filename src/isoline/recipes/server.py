@@ -1,9 +1,9 @@
-"""The server part of a recipe: arguments, environment, files, conditions, sidecars."""
+"""The server part of a recipe: arguments, environment, files, conditions."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -203,40 +203,3 @@ class RoleServer(Parts):
     """What one role gets on top of (or, by ``null``, without) what every role gets."""
 
     when: list[When] = []
-
-
-class Sidecar(Document):
-    """A process beside the server: a router, a KV store's master, etcd.
-
-    ``command`` is a list of words; ``{port.NAME}`` is a leased port that ``ports`` names,
-    ``{url}`` the server's address, ``{file.NAME}`` a configuration file's path. ``order``: before
-    the server (a store) or after it (a router, which then answers in the server's place).
-    """
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    command: list[str] = Field(min_length=1)
-    ports: list[str] = []
-    env: dict[str, str] = {}
-    order: Literal["before", "after"] = "before"
-    is_entry: bool = False
-    ready: str | None = None  # a path that answers 200 when it is up
-    packages: list[str] = []  # what the image lacks, pinned with ==
-    per_gpu: bool = False  # one for each device of a worker
-    when: Condition | None = None
-
-    @field_validator("env")
-    @classmethod
-    def _env(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_env(value, may_remove=False)
-
-    def counts_for(self, topology: str) -> bool:
-        """Whether it may be there in a topology, by its label."""
-        return self.when is None or self.when.topology is None or topology in self.when.topology
-
-
-def port_names(words: list[str]) -> set[str]:
-    """The names of the ports that a command uses."""
-    found: set[str] = set()
-    for word in words:
-        found |= set(re.findall(r"\{port\.([a-z][a-z0-9_]*)\}", word))
-    return found

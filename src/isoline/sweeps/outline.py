@@ -101,7 +101,7 @@ def outline_of(loaded: LoadedRecipe) -> Outline:
         kv_offload=recipe.kv_offload.label(),
         is_pinned=recipe.speculative.acceptance == "pinned",
         by_level=depends_on_concurrency(recipe.server, recipe.roles.values())
-        or any(item.when and item.when.concurrency for item in recipe.sidecars),
+        or any(item.depends_on_concurrency() for item in recipe.sidecars),
         channel=recipe.image.channel,
         canary=recipe.canary,
         files=recipe.files,

@@ -75,6 +75,9 @@ BAD = [
         "warning",
         "files:",
     ),
+    Bad("placeholders", AGG, "{url}", "{url.decode}", "is the address of 'decode', which is not there"),
+    Bad("placeholders", AGG, "{url}", "{url.aggregated.1}", "is the address of a worker that is not there"),
+    Bad("placeholders", AGG, "{url}", "{host.store}", "is the address of 'store', which is not there"),
     Bad("path", AGG, "sku: b200", "sku: h200", "should begin with 'sglang-h200-fp8-block'", at="engine:"),
     Bad("image", AGG, "lmsysorg/sglang:", "lmsys/sglang:", "repository 'lmsys/sglang' is not on the list"),
     Bad(
@@ -213,6 +216,21 @@ BAD = [
         "no argument depends on the concurrency",
         "warning",
         "launch_bands",
+    ),
+    Bad(
+        "conditions",
+        AGG,
+        '--worker, "{url}"',
+        '--worker, "{url}", {if: {concurrency: {from: 65}}, words: [--large]}',
+        "this condition never holds",
+        "warning",
+    ),
+    Bad(
+        "expressions",
+        AGG,
+        '--worker, "{url}"',
+        '--worker, "{url}", {expr: isl}',
+        "'isl' has no value for tp8, chat at concurrency 4",
     ),
     Bad("conditions", AGG, "{from: 64}", "{from: 65}", "this condition never holds", "warning"),
     Bad(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from isoline.recipes.expressions import Number
 from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said
-from isoline.recipes.lint.parts import counts_in, evaluated, expressions, parts, values_for
+from isoline.recipes.lint.parts import Place, counts_in, evaluated, expressions, parts, values_for
 from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.schema import ANNOTATIONS
+from isoline.recipes.server import Condition
+from isoline.recipes.sidecars import Sidecar, flat_words
 from isoline.results.identity import digest
 
 
@@ -36,7 +39,9 @@ def bands(context: Context) -> Iterable[Finding]:
                 severity="warning",
             )
         below = top
-    if not depends_on_concurrency(context.recipe.server, context.recipe.roles.values()):
+    if not depends_on_concurrency(context.recipe.server, context.recipe.roles.values()) and not any(
+        item.depends_on_concurrency() for item in context.recipe.sidecars
+    ):
         said.add(
             ("launch_bands",),
             "no argument depends on the concurrency, so bands start more servers than are needed",
@@ -60,20 +65,19 @@ def conditions(context: Context) -> Iterable[Finding]:
         if cases and not any(counts_in(context, case, when) for case in cases):
             said.add((*loc, "if"), "this condition never holds", _nearest_case(when, cases))
     for index, sidecar in enumerate(context.recipe.sidecars):
-        if sidecar.when is None or not context.cases:
-            continue
-        if not any(
-            sidecar.when.holds(
-                concurrency=case.sized_for, scenario=case.scenario.name, topology=case.topology.label()
-            )
-            for case in context.cases
-        ):
-            said.add(
-                ("sidecars", index, "when"),
-                f"the condition of sidecar {sidecar.name} never holds",
-                "mend it, or leave the sidecar out",
-            )
+        for place, condition in sidecar.conditions():
+            if not context.cases or any(_holds(condition, case) for case in context.cases):
+                continue
+            what = "this condition" if place[0] == "command" else f"the condition of sidecar {sidecar.name}"
+            mend = "mend it, or leave out what it is for"
+            said.add(("sidecars", index, *place), f"{what} never holds", mend)
     return said
+
+
+def _holds(condition: Condition, case: Case) -> bool:
+    return condition.holds(
+        concurrency=case.sized_for, scenario=case.scenario.name, topology=case.topology.label()
+    )
 
 
 def _nearest_case(when: Any, cases: list[Case]) -> str:
@@ -92,21 +96,43 @@ def expression_values(context: Context) -> Iterable[Finding]:
             if not counts_in(context, case, when):
                 continue
             for kind in ("args", "env", "config_files"):
-                for place, text in expressions(getattr(layer, kind), (*loc, kind)):
-                    value, why = evaluated(text, values)
-                    if value is None:
-                        mend = "use only what every listed scenario has, or set it under when: {if: …}"
-                        if "dram_gb" in why:
-                            mend = "say kv_offload.tier, backend and utilization: they give the budget"
-                        said.add(place, f"{text!r} has no value for {case.label}: {why}", mend)
-                    elif value <= 0:
-                        said.add(
-                            place,
-                            f"{text!r} gives {value} for {case.label}",
-                            "keep it above 0, for example max(1, …)",
-                            severity="warning",
-                        )
+                _values_of(said, expressions(getattr(layer, kind), (*loc, kind)), values, case)
+        if case.role_name == next(iter(case.topology.roles)):
+            for index, sidecar in enumerate(context.recipe.sidecars):
+                if sidecar.when is None or _holds(sidecar.when, case):
+                    _values_of(said, _of_sidecar(sidecar, case, ("sidecars", index)), values, case)
     return said
+
+
+def _of_sidecar(sidecar: Sidecar, case: Case, loc: Place) -> Iterator[tuple[Place, str]]:
+    """The expressions of a sidecar that count in a case."""
+    holds = {place[1]: _holds(condition, case) for place, condition in sidecar.conditions() if len(place) > 1}
+    for place, text in flat_words(sidecar.command):
+        if holds.get(place[0], True):
+            yield from expressions(text, (*loc, "command", *place))
+    yield from expressions(sidecar.env, (*loc, "env"))
+
+
+def _values_of(
+    said: Said,
+    found: Iterable[tuple[Place, str]],
+    values: Mapping[str, Number | None],
+    case: Case,
+) -> None:
+    for place, text in found:
+        value, why = evaluated(text, values)
+        if value is None:
+            mend = "use only what every listed scenario has, or set it under when: {if: …}"
+            if "dram_gb" in why:
+                mend = "say kv_offload.tier, backend and utilization: they give the budget"
+            said.add(place, f"{text!r} has no value for {case.label}: {why}", mend)
+        elif value <= 0:
+            said.add(
+                place,
+                f"{text!r} gives {value} for {case.label}",
+                "keep it above 0, for example max(1, …)",
+                severity="warning",
+            )
 
 
 def topologies(context: Context) -> Iterable[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from isoline.recipes.lint.base import Context, Finding, Rule, Said
 from isoline.recipes.lint.parts import texts
+from isoline.recipes.sidecars import flat_words
 
 IMAGE_PATHS = (
     "/models",
@@ -121,10 +122,10 @@ def _programs(context: Context, said: Said) -> None:
             said.add(
                 (*loc, 0), f"sidecar {item.name}: {program!r} runs other programs", "name the program itself"
             )
-        for number, word in enumerate(item.command):
-            flag = word.lstrip("-").partition("=")[0]
-            if word.startswith("--") and flag in ("privileged", "cap-add", "security-opt"):
-                said.add((*loc, number), f"sidecar {item.name}: {word!r} asks for privileges", "leave it out")
+        for place, word in flat_words(item.command):
+            flag = str(word).lstrip("-").partition("=")[0]
+            if str(word).startswith("--") and flag in ("privileged", "cap-add", "security-opt"):
+                said.add((*loc, *place), f"sidecar {item.name}: {word!r} asks for privileges", "leave it out")
 
 
 RULES = (

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from isoline.recipes.expressions import ExpressionError, Number, evaluate
+from isoline.recipes.expressions import ExpressionError, Number, evaluate, port_in
 from isoline.recipes.lint.base import Case, Context
 from isoline.recipes.resolve import Resolved, Situation, resolve
 from isoline.recipes.server import is_expression
+from isoline.recipes.sidecars import flat_words
 
 STAND_IN_DRAM_GB = 1024
 """Node memory that offload budgets are computed with here: no pool is known, any number will do."""
@@ -73,6 +74,8 @@ class Text:
 def _texts(node: Any, loc: Place, name: str) -> Iterator[Text]:
     if isinstance(node, Mapping):
         if is_expression(node):
+            if (port := port_in(node["expr"])) is not None:
+                yield Text(loc, name, f"{{{port}}}")
             return
         for key, item in node.items():
             yield Text((*loc, key), name, str(key))
@@ -91,10 +94,10 @@ def texts(context: Context) -> Iterator[Text]:
             for name, value in getattr(layer, kind).items():
                 yield from _texts(value, (*loc, kind, name), name)
     for index, sidecar in enumerate(context.recipe.sidecars):
-        for word, text in enumerate(sidecar.command):
-            yield Text(("sidecars", index, "command", word), sidecar.name, text)
+        for place, text in flat_words(sidecar.command):
+            yield from _texts(text, ("sidecars", index, "command", *place), sidecar.name)
         for name, value in sidecar.env.items():
-            yield Text(("sidecars", index, "env", name), name, value)
+            yield from _texts(value, ("sidecars", index, "env", name), name)
         if sidecar.ready is not None:
             yield Text(("sidecars", index, "ready"), sidecar.name, sidecar.ready)
 
@@ -102,7 +105,8 @@ def texts(context: Context) -> Iterator[Text]:
 def expressions(node: Any, loc: Place) -> Iterator[tuple[Place, str]]:
     """(place, text) of each expression inside a value."""
     if is_expression(node):
-        yield loc, node["expr"]
+        if port_in(node["expr"]) is None:
+            yield loc, node["expr"]
     elif isinstance(node, Mapping):
         for key, item in node.items():
             yield from expressions(item, (*loc, key))

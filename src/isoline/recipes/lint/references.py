@@ -11,6 +11,9 @@ from isoline.recipes.deployment import PLACEHOLDERS, placeholders_in
 from isoline.recipes.lint.base import Context, Finding, Rule, Said, split_place
 from isoline.recipes.lint.parts import texts
 
+OF_A_WORKER = ("rendezvous", "data_parallel")
+"""Ports that a worker which spans nodes has without a sidecar."""
+
 _MEND_FILE = "mend that file; this recipe needs it"
 
 
@@ -97,7 +100,7 @@ def ports(context: Context) -> Iterable[Finding]:
             if name.startswith("port."):
                 port = name.removeprefix("port.")
                 used.add(port)
-                if port not in leased:
+                if port not in leased and port not in OF_A_WORKER:
                     known = nearest(port, leased) if leased else "no sidecar has ports"
                     said.add(
                         text.loc,
@@ -137,6 +140,8 @@ def placeholders(context: Context) -> Iterable[Finding]:
                         f"add it to files or config_files; {known}",
                         key=name,
                     )
+            elif dot and kind in ("url", "host"):
+                _peer(context, said, text.loc, name)
             elif kind != "port" and name not in PLACEHOLDERS:
                 said.add(
                     text.loc,
@@ -153,6 +158,22 @@ def placeholders(context: Context) -> Iterable[Finding]:
                 severity="warning",
             )
     return said
+
+
+def _peer(context: Context, said: Said, loc: Loc, name: str) -> None:
+    """{url.ROLE}, {url.ROLE.N} and {host.NAME} name programs that some topology has."""
+    kind, rest, *number = name.split(".")
+    roles = {key: role for topology in context.recipe.topologies for key, role in topology.roles.items()}
+    known = {str(key) for key in roles}
+    known |= {item.name for item in context.recipe.sidecars} if kind == "host" else set()
+    if rest not in known:
+        what = f"{{{name}}} is the address of {rest!r}, which is not there"
+        said.add(loc, what, nearest(rest, known), key=name)
+    elif number:
+        most = max(t.roles[k].workers for t in context.recipe.topologies for k in t.roles if k == rest)
+        if int(number[0]) >= most:
+            mend = f"workers of {rest} are counted from 0 to {most - 1}"
+            said.add(loc, f"{{{name}}} is the address of a worker that is not there", mend, key=name)
 
 
 RULES = (
