@@ -8,6 +8,13 @@ _X = Verdict.INFRA_ERROR
 
 MACHINE = (
     row(
+        "not_staged",
+        _X,
+        "launch",
+        "an image, weights or a dataset are not on the machine; nothing is downloaded for a launch",
+        "isoline pool stage POOL --sweep SWEEP",
+    ),
+    row(
         "tool_missing",
         _X,
         "launch",

@@ -160,22 +160,22 @@ class ContainerLauncher(PartsLauncher):
 
         :raises PhaseFailedError: ``not_staged``, ``weights_digest_mismatch``.
         """
-        container = container_of(spec)
+        cache = self.model_cache(spec)
+        model = weights_folder(spec)
         for entry in spec.weights:
-            path = Path(container.model_cache) / Path(entry.file).name
+            path = cache / entry.sha256 / Path(entry.file).name
             if spec.node.is_local:
                 if not path.is_file():
                     raise PhaseFailedError(
                         "not_staged", f"{path.name} is not in the model cache", where=spec.node.name
                     )
                 verify_weights(path, entry)
-        model = Path(spec.weights[0].file).name if spec.weights else hub_folder(spec)
         return Staged(
             python=Path("python3"),
             model_path=Path(INSIDE_MODELS) / model,
             package_versions={},
             weights_sha256={entry.file: entry.sha256 for entry in spec.weights},
-            local_model=Path(container.model_cache) / model if spec.node.is_local else None,
+            local_model=cache / model if spec.node.is_local else None,
         )
 
     def preflight(self, spec: LaunchSpec, staged: Staged) -> list[Problem]:
@@ -192,6 +192,10 @@ class ContainerLauncher(PartsLauncher):
         if not done.ok:
             found.append(Problem("not_staged", f"image {image} is not on {spec.node.name}"))
         return found
+
+    def model_cache(self, spec: LaunchSpec) -> Path:
+        """The pool's model cache on the node; ``{state}`` in it is our own state folder."""
+        return Path(container_of(spec).model_cache.replace("{state}", str(self.state.absolute())))
 
     def runtime(self, spec: LaunchSpec) -> Runtime:
         """docker or podman on the launch's node, with the pool's environment for it."""
@@ -229,12 +233,14 @@ class ContainerLauncher(PartsLauncher):
             "host": spec.host,
             "scratch": str(part.scratch.absolute()),
             "image": spec.deployment.image or "",
+            "state": str(self.state.absolute()),
             **{f"file.{name}": f"{INSIDE_SCRATCH}/{name}" for name in files_of(spec)},
         }
         values, urls = values_of(part, server.all_parts, common), urls_of(server.all_parts)
         rendered = container_argv(spec.deployment, part.command, container)
         words = [fill_owner(word, part, spec) for word in fill_words(rendered, values, urls)]
         part.argv = tuple(words)
+        part.program = fill_words(part.command.argv, {**values, "scratch": INSIDE_SCRATCH}, urls)
         part.env = {key: " ".join(fill_words([text], values, urls)) for key, text in part.command.env.items()}
         env = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         if part.runtime.host.is_local:
@@ -270,8 +276,13 @@ def container_of(spec: LaunchSpec) -> Container:
     return spec.pool.container
 
 
-def hub_folder(spec: LaunchSpec) -> str:
-    """Where weights of a hub lie below the model cache: ``<org>--<name>/<revision>``."""
+def weights_folder(spec: LaunchSpec) -> str:
+    """Where a launch's model lies below the model cache.
+
+    A file of the catalog is ``<sha256>/<file>``, weights of a hub ``<org>--<name>/<revision>``.
+    """
+    if spec.weights:
+        return f"{spec.weights[0].sha256}/{Path(spec.weights[0].file).name}"
     if spec.hub is None:
         raise InputError(f"launch {spec.launch_id} names no weights")
     name, revision = spec.hub

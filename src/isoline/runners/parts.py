@@ -21,8 +21,8 @@ from isoline.runners.owners import Owner
 class Part:
     """One program: a worker of a role, or a sidecar.
 
-    ``ports`` are the leased ones by name, ``main`` among them. Until it is started ``argv`` and ``env``
-    are empty. ``scratch`` is its own folder on the node; ``log_offset`` is where this start's part of the
+    ``ports`` are the leased ones by name, ``main`` among them. ``program`` are the command's words, filled
+    in; ``argv`` what was executed for them (``podman run …``). Until it is started these are empty. ``scratch`` is its own folder on the node; ``log_offset`` is where this start's part of the
     log begins.
     """
 
@@ -34,6 +34,7 @@ class Part:
     ports: dict[str, int]
     log: Path
     scratch: Path
+    program: tuple[str, ...] = ()
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     log_offset: int = 0

@@ -123,7 +123,7 @@ class ProcessLauncher(PartsLauncher):
             **{f"file.{name}": f"{scratch}/{name}" for name in files_of(spec)},
         }
         values, urls = values_of(part, server.all_parts, common), urls_of(server.all_parts)
-        part.argv = fill_words(part.command.argv, values, urls)
+        part.argv = part.program = fill_words(part.command.argv, values, urls)
         env = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
         env["TMPDIR"] = scratch
         env |= {key: " ".join(fill_words([value], values, urls)) for key, value in part.command.env.items()}

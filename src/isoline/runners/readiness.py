@@ -169,7 +169,7 @@ class ReadyWait:
         for part in server.workers:
             try:
                 effective[part.name] = self.launcher.effective_args(server, part)
-                rows = server.adapter.differences(part.argv, effective[part.name])
+                rows = server.adapter.differences(part.program, effective[part.name])
             except EngineCallError as error:
                 rows = [str(error)]
             found += rows if len(server.workers) == 1 else [f"{part.name}: {row}" for row in rows]
