@@ -103,6 +103,7 @@ def point_row(
         "launch_digest": "1" * 64,
         "launch_id": "1111111111-1" if got else None,
         "counting_attempt": 1 if got else None,
+        "measured_in": run_id,
         "attempts": 1 if got else 0,
         "got": got,
         "sweep": "demo",

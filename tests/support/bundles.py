@@ -29,6 +29,7 @@ from isoline.results.metrics import METRICS
 from isoline.results.reasons import worst
 from isoline.results.records import (
     AccuracyResult,
+    Addition,
     LaunchRecord,
     LockRecord,
     PhaseRow,
@@ -37,6 +38,7 @@ from isoline.results.records import (
     PlanPoint,
     PointRecord,
     ReasonNote,
+    Reused,
 )
 from isoline.results.requests import REQUESTS_SCHEMA
 
@@ -119,6 +121,28 @@ def make_plan(
     }
     fields["plan_digest"] = plan_digest(fields)
     return Plan.model_validate(fields)
+
+
+def grow(whole: Plan, base_run_id: str, owners: Mapping[int, str]) -> Plan:
+    """The plan of a run that only adds to the curves of another one.
+
+    :param whole: everything that is expected.
+    :param owners: concurrency -> the run that measured it; the others are added.
+    """
+    reused: list[Reused] = []
+    launches: list[PlanLaunch] = []
+    new: dict[str, list[str]] = {}
+    for launch in whole.launches:
+        for point in launch.points:
+            if (of := owners.get(point.concurrency)) is None:
+                new.setdefault(point.curve_key, []).append(point.point_id)
+                continue
+            about = {"accuracy": point.accuracy, "curve_key": point.curve_key}
+            reused.append(Reused(point_id=point.point_id, run_id=of, attempt=1, **about))
+        if left := [point for point in launch.points if point.concurrency not in owners]:
+            launches.append(launch.model_copy(update={"points": left}))
+    additions = [Addition(curve_key=key, base_run_id=base_run_id, point_ids=ids) for key, ids in new.items()]
+    return whole.model_copy(update={"launches": launches, "reused": reused, "additions": additions})
 
 
 def _launch(launch: LaunchDef, points: Sequence[PointDef]) -> PlanLaunch:

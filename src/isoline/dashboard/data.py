@@ -177,9 +177,8 @@ def _detail(con: Connection, run_id: str, point_id: str) -> PointDetail | None:
     if not found:
         return None
     point = found[0]
-    attempt = point["counting_attempt"]
     of_attempt = "where run_id = ? and point_id = ? and attempt = ?"
-    this = [*key, attempt]
+    this = [point["measured_in"], point_id, point["counting_attempt"]]
     attempts = _rows(con, f"select reason_details, canary from attempts {of_attempt}", this)
     locks = _rows(con, f"select lock from locks {of_attempt}", this)
     return PointDetail(

@@ -113,7 +113,7 @@ def _reasons(point: Mapping[str, Any], details: Sequence[str]) -> list[Any]:
 
 
 def _reproduce(point: Mapping[str, Any]) -> html.Div:
-    command = reproduce_command(point["run_id"], point["point_id"])
+    command = reproduce_command(point["measured_in"], point["point_id"])
     return html.Div(
         [
             html.Div(
@@ -156,6 +156,7 @@ def _identity(point: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("repetition", point["repetition"]),
         ("kind", f"{point['kind']}, source {point['source']}"),
         ("run", point["run_id"]),
+        *([("measured in", point["measured_in"])] if point["measured_in"] != point["run_id"] else []),
         ("attempt", f"{point['counting_attempt'] or ABSENT} of {point['attempts'] or ABSENT}"),
         ("started", moment(point["started_at"])),
         ("requests", _requests(point)),

@@ -84,6 +84,26 @@ def check_plan(plan: Plan) -> list[str]:
         problems.append(f"launch {value[:12]} is planned twice")
     for value in _repeated(point.point_id for launch in plan.launches for point in launch.points):
         problems.append(f"point {value} is planned twice")
+    return problems + _check_additions(plan)
+
+
+def _check_additions(plan: Plan) -> list[str]:
+    """Nothing is on one curve from two runs unless it is a listed addition, and that lists all it adds."""
+    own: dict[str, list[str]] = {}
+    for launch in plan.launches:
+        for point in launch.points:
+            own.setdefault(point.curve_key, []).append(point.point_id)
+    measured = {point_id for ids in own.values() for point_id in ids}
+    names = [item.point_id for item in plan.reused]
+    problems = [f"point {value} is reused twice" for value in _repeated(names)]
+    problems += [f"point {value} is reused and planned" for value in sorted(measured & {*names})]
+    kept = {item.curve_key for item in plan.reused}
+    listed = {item.curve_key: item.point_ids for item in plan.additions}
+    for key in _repeated(item.curve_key for item in plan.additions):
+        problems.append(f"curve {key} is added to twice")
+    for key in sorted(listed.keys() | (kept & own.keys())):
+        if key not in kept or sorted(listed.get(key, [])) != sorted(own.get(key, [])) or key not in own:
+            problems.append(f"curve {key}: its additions are not what this run adds to reused points")
     return problems
 
 

@@ -67,6 +67,11 @@ def new_run_id(sweep: str, now: datetime | None = None) -> str:
     return f"{moment:%Y%m%dT%H%M%SZ}-{sweep}-{secrets.token_hex(3)}"
 
 
+def run_start(run_id: str) -> datetime:
+    """The start of a run, UTC without a zone, from its id."""
+    return datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ")
+
+
 def run_day(run_id: str) -> tuple[str, str, str]:
     """(yyyy, mm, dd) of a run's start, from its id.
 

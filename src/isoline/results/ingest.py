@@ -16,7 +16,9 @@ import pyarrow as pa
 from isoline.errors import InputError
 from isoline.results import bundle
 from isoline.results.decisions import Override, check_decisions, load_overrides
+from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
 from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
+from isoline.results.reused import reused_digests
 from isoline.results.rows import run_tables
 from isoline.results.schema import BY_NAME, RUN_TABLES, derivation
 from isoline.results.warehouse import Connection, insert, open_writer, scratch, transaction
@@ -95,10 +97,12 @@ def fill(
     report = IngestReport()
     stale = _value(con, "derivation") != derivation()
     folders = list(bundle.run_folders(store))
+    withdrawn = withdrawals(overrides)
     for run in folders:
         name = run_name(store, run)
         decided = [item for item in overrides if item.run_id == name]
         due = stale or _applied(con, name) != {tuple(item.model_dump().values()) for item in decided}
+        due = due or _took_over_anew(con, store, name, withdrawn)
         if not (due or wanted is None or name in wanted):
             continue
         found = run_bundles(store, run)
@@ -107,7 +111,7 @@ def fill(
         if not due:
             report.unchanged += len(found)
         elif found or known or _has_refused(con, name):
-            _one_run(con, store, run, known, decided, report)
+            _one_run(con, store, run, known, overrides, report)
     if stale:
         # Only now: whoever is killed before starts over.
         con.execute("INSERT OR REPLACE INTO meta VALUES ('derivation', ?)", [derivation()])
@@ -124,16 +128,18 @@ def _one_run(
     report: IngestReport,
 ) -> None:
     files = read_run(store, run, known)
+    decided = [item for item in overrides if item.run_id == files.run_id]
+    others = [item for item in overrides if item.run_id != files.run_id]
     try:
-        tables = run_tables(files, overrides)
+        tables = run_tables(files, decided, others)
     except _NO_ROWS:
-        files = _without_culprits(files, overrides)
+        files = _without_culprits(files, decided)
         try:
-            tables = run_tables(files, overrides)
+            tables = run_tables(files, decided, others)
         except _NO_ROWS as error:
             # Each file is right by itself, but not together. The other runs land all the same.
             files = _all_refused(store, run, _why(error))
-            tables = run_tables(files, overrides)
+            tables = run_tables(files, decided)
     if not _same_rows(con, files, known):
         report.runs.append(files.run_id)
     replace_run(con, files.run_id, tables)
@@ -164,7 +170,7 @@ def _why(error: BaseException) -> str:
 
 def _without_culprits(files: RunFiles, overrides: Sequence[Override]) -> RunFiles:
     """The files of a run without the launches and attempts of which, even alone, no rows can be made."""
-    left = RunFiles(files.run_id, files.plan, bad=list(files.bad))
+    left = RunFiles(files.run_id, files.plan, bad=list(files.bad), taken=files.taken)
 
     def is_good(kind: str, path: str, digest: str, alone: RunFiles) -> bool:
         try:
@@ -217,6 +223,20 @@ def _has_refused(con: Connection, run_id: str) -> bool:
 def _value(con: Connection, name: str) -> str | None:
     row = con.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
     return str(row[0]) if row else None
+
+def _took_over_anew(con: Connection, store: Path, run_id: str, withdrawn: Withdrawals) -> bool:
+    """Whether what a run took over is no more as it was: bundles of others, or what people decided."""
+    rows = con.execute(
+        """SELECT measured_in, point_id, attempt, withdrawn, bundle_path, bundle_digest, run_digest
+        FROM reused WHERE run_id = ?""",
+        [run_id],
+    ).fetchall()
+    return any(
+        is_withdrawn(withdrawn, of, point_id) != was
+        or reused_digests(store, of, point_id, attempt) != tuple(digests)
+        for of, point_id, attempt, was, *digests in rows
+    )
+
 
 
 def _applied(con: Connection, run_id: str) -> set[tuple[str | None, ...]]:

@@ -28,6 +28,7 @@ from isoline.results.records import (
 )
 from isoline.results.rederive import compare
 from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.reused import TakenOver, take_over
 
 B = TypeVar("B")
 
@@ -93,6 +94,7 @@ class RunFiles:
     launches: list[LaunchBundle] = field(default_factory=list)
     points: list[PointBundle] = field(default_factory=list)
     bad: list[Quarantined] = field(default_factory=list)
+    taken: list[TakenOver] = field(default_factory=list)
 
 
 def manifest_digest(path: Path) -> str:
@@ -159,10 +161,20 @@ def read_run(store: Path, run: Path, known: Mapping[str, str], *, derive_all: bo
     sealed = list(bundle.sealed_bundles(run))
     place = "" if files.run_id == run.name else "the run's folder is not the one that its id names"
 
+    def read_other(path: Path, launch: PlanLaunch, point: PlanPoint) -> PointBundle | None:
+        """An attempt of another run; None where that run's own reading refuses it, and tells why."""
+        name, of_run = path.relative_to(store).as_posix(), path.parent.parent.name
+        try:
+            _refuse(bundle.verify(path))
+            return _point(name, Folder(path), of_run, {point.point_id: (launch, point)}, {}, True)
+        except _BAD:
+            return None
+
     def read_plan(folder: Folder) -> RunBundle:
         _refuse([place] if place else [])
         plan = folder.record("plan.json", Plan)
         _refuse(checks.check_plan(plan))
+        files.taken = take_over(store, run.name, plan, read_other)
         return RunBundle(folder.path.relative_to(store).as_posix(), folder.digest, plan)
 
     if sealed and sealed[0].name == "_run":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,21 @@ from pydantic import BaseModel
 
 from isoline.results.checks import utc
 from isoline.results.decisions import Override
-from isoline.results.identity import CURVE_FIELDS, canonical_json
+from isoline.results.expected import (
+    Withdrawals,
+    candidate_of,
+    evidence,
+    expected_points,
+    is_withdrawn,
+    marks_of,
+    scenario_of,
+    withdrawals,
+)
+from isoline.results.identity import CURVE_FIELDS, canonical_json, run_start
 from isoline.results.metrics import HEADLINE
 from isoline.results.official import NOT_RUN, headline_window, official
-from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles, SkippedBundle
+from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles
+from isoline.results.reasons import Verdict
 from isoline.results.records import CauseRecord, Plan, PlanLaunch, PlanPoint
 from isoline.results.reused import TakenOver
 from isoline.results.schema import BY_NAME
@@ -24,11 +34,6 @@ Row = dict[str, Any]
 
 UNFINISHED = ("infra_error", "cancelled")
 """Verdicts that say nothing about the engine: the point is still due, the run not complete."""
-
-
-def run_start(run_id: str) -> datetime:
-    """The start of a run, UTC without a zone, from its id."""
-    return datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ")
 
 
 def _json(value: Any) -> str:
@@ -54,8 +59,10 @@ def run_tables(
     """Every row that a run has, by table; tables without rows are left out.
 
     :param overrides: the decisions about this run.
+    :param others: the decisions about other runs; those that it took points over from count.
     """
     tables: dict[str, list[Row]] = defaultdict(list)
+    withdrawn = withdrawals([*overrides, *others])
     tables["overrides"] = [_dump(item) for item in overrides]
     for bad in files.bad:
         tables["quarantine"].append(
@@ -69,9 +76,12 @@ def run_tables(
         )
     telemetry: list[pa.Table] = []
     if files.plan is not None:
-        points = _points(files, files.plan.plan, overrides)
+        points = _points(files, files.plan.plan, withdrawn)
+        tables["reused"] = [_reused(files.run_id, taken, withdrawn) for taken in files.taken]
         tables["points"] = points
-        tables["runs"] = [_run(files.run_id, files.plan, points)]
+        tables["runs"] = [
+            _run(files.run_id, files.plan, [row for row in points if row["measured_in"] == files.run_id])
+        ]
         tables["recipes"] = _recipes(files.run_id, files.plan.plan)
         for start in files.launches:
             _add_launch(tables, start)
@@ -121,6 +131,22 @@ def _recipes(run_id: str, plan: Plan) -> list[Row]:
     return list(found.values())
 
 
+def _reused(run_id: str, taken: TakenOver, withdrawn: Withdrawals) -> Row:
+    item = taken.item
+    return {
+        "run_id": run_id,
+        "point_id": item.point_id,
+        "curve_key": item.curve_key or None,
+        "base_run_id": taken.addition.base_run_id if taken.addition else None,
+        "measured_in": item.run_id,
+        "attempt": item.attempt,
+        "withdrawn": is_withdrawn(withdrawn, item.run_id, item.point_id),
+        "run_digest": taken.run_digest,
+        "bundle_path": taken.path,
+        "bundle_digest": taken.digest,
+    }
+
+
 def _add_launch(tables: dict[str, list[Row]], bundle: LaunchBundle) -> None:
     record = bundle.record
     codes, details = _facts(record.reasons)
@@ -139,6 +165,7 @@ def _add_launch(tables: dict[str, list[Row]], bundle: LaunchBundle) -> None:
             "exit_code": record.exit_code,
             "signal": record.signal,
             "ready_s": ready[-1] if ready else None,
+            **_cause(record.cause),
             "bundle_path": bundle.path,
             "bundle_digest": bundle.digest,
         }
@@ -166,7 +193,6 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
     key = {"run_id": record.run_id, "point_id": record.point_id, "attempt": record.attempt}
     tables["attempts"].append(
         {
-            **_cause(record.cause),
             **key,
             "verdict": record.verdict.value,
             "reasons": codes,
@@ -178,6 +204,7 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
             **_dump(record.counts),
             "canary": None if record.canary is None else _json(record.canary),
             "client": _json(record.client),
+            **_cause(record.cause),
             "bundle_path": bundle.path,
             "bundle_digest": bundle.digest,
         }
@@ -195,75 +222,10 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
 # --- points -----------------------------------------------------------------------------------
 
 
-def _points(files: RunFiles, plan: Plan, overrides: Sequence[Override]) -> list[Row]:
-    """One row for each expected point, with its last attempt."""
-    attempts: dict[str, list[PointBundle]] = defaultdict(list)
-    for each in files.points:
-        attempts[each.record.point_id].append(each)
-    last = {key: max(found, key=lambda item: item.record.attempt) for key, found in attempts.items()}
-    withdrawn = {item.point_id for item in overrides if item.action == "withdraw"}
-
-    planned = [(launch, point) for launch in plan.launches for point in launch.points]
-    by_curve: dict[str, list[PlanPoint]] = defaultdict(list)
-            **_cause(record.cause),
-    for launch, point in planned:
-        if launch.twin_of is None:
-            by_curve[point.curve_key].append(point)
-    windows = {
-        curve: headline_window(
-            (bundle.record.verdict.value, _has_steady(bundle))
-            for point in points
-            if (bundle := last.get(point.point_id)) is not None
-        )
-        for curve, points in by_curve.items()
-    }
-    candidates = [
-        Candidate(
-            key=point.point_id,
-            group=f"{launch.recipe_id} {launch.topology}",
-            concurrency=point.concurrency,
-            verdict=bundle.record.verdict.value if bundle else None,
-            accuracy_state=bundle.record.accuracy_state if bundle else NOT_RUN,
-            kind=str(point.curve["kind"]),
-            source=str(point.curve["source"]),
-            conforming=not _scenario(point).get("non_conforming", False),
-            withdrawn=None in withdrawn or point.point_id in withdrawn,
-            published=plan.publish,
-            planned_accuracy=bool(point.accuracy),
-            disturbed=disturbed(bundle.record.client, str(point.curve["sku"])) if bundle else "",
-            twin=launch.twin_of is not None,
-        )
-        for launch, point in planned
-        for bundle in (last.get(point.point_id),)
-    ]
-    why = official(candidates)
+def _cause_of(files: RunFiles) -> Callable[[str, str], str]:
+    """Why a planned point has no attempt: by point id and launch digest."""
     causes, other = _missing_causes(files)
-    rows = []
-    for (launch, point), candidate in zip(planned, candidates, strict=True):
-        bundle = last.get(point.point_id)
-        row = _expected(files.run_id, plan, launch, point)
-        row |= _measured(bundle, windows.get(point.curve_key, "full"))
-        row["attempts"] = len(attempts[point.point_id])
-        row["missing_cause"] = None
-        if bundle is None:
-            row["missing_cause"] = causes.get(launch.launch_digest, other)
-        row["official"] = not why[point.point_id]
-        row["unofficial_why"] = why[point.point_id] or None
-        row["marks"] = _marks(launch, candidate)
-        rows.append(row)
-    return rows
-
-
-MAX_FOREIGN_CPU_SHARE = 0.25
-"""Of all cores, by programs that are not ours: above it a number of SKU ``cpu`` is nobody's number."""
-
-
-def disturbed(client: Mapping[str, Any], sku: str) -> str:
-    """What disturbed a measurement, in one line, or "". The CPU is the accelerator of SKU ``cpu`` only."""
-    share = client.get("foreign_cpu_share")
-    if sku != "cpu" or not isinstance(share, (int, float)) or share <= MAX_FOREIGN_CPU_SHARE:
-        return ""
-    return f"other programs used {share:.0%} of the CPU"
+    return lambda _, launch_digest: causes.get(launch_digest, other)
 
 
 def _missing_causes(files: RunFiles) -> tuple[dict[str, str], str]:
@@ -285,18 +247,41 @@ def _missing_causes(files: RunFiles) -> tuple[dict[str, str], str]:
     return failed, other
 
 
+def _points(files: RunFiles, plan: Plan, withdrawn: Withdrawals) -> list[Row]:
+    """One row for each expected point, with its last attempt."""
+    planned = expected_points(files, plan, _cause_of(files))
+    by_curve: dict[str, list[PointBundle]] = defaultdict(list)
+    for each in planned:
+        if each.launch.twin_of is None and each.bundle is not None:
+            by_curve[each.point.curve_key].append(each.bundle)
+    windows = {
+        curve: headline_window((item.record.verdict.value, _has_steady(item)) for item in found)
+        for curve, found in by_curve.items()
+    }
+    candidates = [candidate_of(each, files.run_id, plan, withdrawn) for each in planned]
+    why = official([*candidates, *(evidence(taken) for taken in files.taken if taken.planned is None)])
+    rows = []
+    for each, candidate in zip(planned, candidates, strict=True):
+        point_id = each.point.point_id
+        row = _expected(files.run_id, plan, each.launch, each.point)
+        row |= _measured(each.bundle, windows.get(each.point.curve_key, "full"))
+        row["measured_in"] = each.run_id
+        row["attempts"] = each.attempts
+        row["missing_cause"] = each.missing_cause if each.bundle is None else None
+        row["official"] = not why[point_id]
+        row["unofficial_why"] = why[point_id] or None
+        row["marks"] = marks_of(each, candidate)
+        rows.append(row)
+    return rows
+
+
 def _has_steady(bundle: PointBundle) -> bool:
     # Rows of an unusable steady window are not stored; see derive.
     return any(row.window == "steady" for row in bundle.record.metrics)
 
 
-def _scenario(point: PlanPoint) -> Mapping[str, Any]:
-    scenario = point.identity.get("scenario")
-    return scenario if isinstance(scenario, dict) else {}
-
-
 def _expected(run_id: str, plan: Plan, launch: PlanLaunch, point: PlanPoint) -> Row:
-    scenario = _scenario(point)
+    scenario = scenario_of(point)
     dataset = scenario.get("dataset")
     return {
         "run_id": run_id,
@@ -357,14 +342,3 @@ def _measured(bundle: PointBundle | None, window: str) -> Row:
         "bundle_path": bundle.path,
         "bundle_digest": bundle.digest,
     }
-
-
-def _marks(launch: PlanLaunch, candidate: Candidate) -> list[str]:
-    marks = {
-        "unverified": launch.recipe.get("status") == "unverified",
-        "non_conforming": not candidate.conforming or bool(candidate.disturbed),
-        "provisional": candidate.accuracy_state == "provisional",
-        "withdrawn": candidate.withdrawn,
-        "unofficial": not candidate.published,
-    }
-    return [name for name, holds in marks.items() if holds]

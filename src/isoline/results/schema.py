@@ -79,7 +79,7 @@ def _table(name: str, columns: str, key: str = "", *, by_run: bool = True) -> Ta
 
 _POINT_HEAD = """
     run_id VARCHAR, point_id VARCHAR, point_digest VARCHAR, launch_digest VARCHAR, launch_id VARCHAR,
-    counting_attempt INTEGER, attempts INTEGER, got BOOLEAN, missing_cause VARCHAR,
+    counting_attempt INTEGER, measured_in VARCHAR, attempts INTEGER, got BOOLEAN, missing_cause VARCHAR,
     sweep VARCHAR, pool VARCHAR, recipe_id VARCHAR, recipe_digest VARCHAR, twin_of VARCHAR,
     model VARCHAR, model_revision VARCHAR, engine VARCHAR, engine_version VARCHAR, sku VARCHAR,
     weight_precision VARCHAR, kv_precision VARCHAR, scenario VARCHAR, scenario_version INTEGER,
@@ -119,6 +119,14 @@ TABLES: tuple[Table, ...] = (
         "points",
         f"""{_POINT_HEAD}, {", ".join(f"{name} DOUBLE" for name in HEADLINE)},
         bundle_path VARCHAR, bundle_digest VARCHAR""",
+        "run_id point_id",
+    ),
+    # What a run took over from others. What is on a curve that it added to is in `points` too, under this
+    # run, with `measured_in` naming the other one.
+    _table(
+        "reused",
+        """run_id VARCHAR, point_id VARCHAR, curve_key VARCHAR, base_run_id VARCHAR, measured_in VARCHAR,
+        attempt INTEGER, withdrawn BOOLEAN, run_digest VARCHAR, bundle_path VARCHAR, bundle_digest VARCHAR""",
         "run_id point_id",
     ),
     _table(
