@@ -35,7 +35,7 @@ def test_time_left_is_scaled_by_what_points_really_took() -> None:
     assert estimator.left_s() == 60
     estimator.done("a", 20)
     assert estimator.left_s() == 100
-    assert estimator.left_s("b", 15) == 85
+    assert estimator.left_s({"b": 15}) == 85
     estimator.done("unknown", 5)
     assert estimator.left_s() > 0
 
@@ -43,10 +43,10 @@ def test_time_left_is_scaled_by_what_points_really_took() -> None:
 def test_time_left_is_never_stuck_at_nothing() -> None:
     """A point that runs over its estimate has a tenth of it left; the others count in full."""
     estimator = Estimator({"a": 10, "b": 20})
-    assert estimator.left_s("a", 9.5) == 21
-    assert estimator.left_s("a", 10_000) == 21
+    assert estimator.left_s({"a": 9.5}) == 21
+    assert estimator.left_s({"a": 10_000}) == 21
     estimator.done("a", 10)
-    assert estimator.left_s("b", 10_000) == 2
+    assert estimator.left_s({"b": 10_000}) == 2
     estimator.done("b", 20)
     assert estimator.left_s() == 0
 
@@ -86,23 +86,23 @@ def test_the_lines_of_a_run(bundles: Any, tmp_path: Path, clock: Clock) -> None:
     record = PointRecord.model_validate_json((run / one.point_id / "1" / "point.json").read_bytes())
     stream = io.StringIO()
     with Progress(2, {one.point_id: 30.0, two.point_id: 30.0}, stream) as shown:
-        shown.phase("start")
-        shown.begin(one)
-        shown.phase("load")
-        shown.load(0, 12, 20.0, 1)  # the load generator's own warm-up request
+        line = shown.line("a-1")
+        line.phase("start")
+        line.begin(one)
+        line.phase("load")
+        line.load(0, 12, 20.0, 1)  # the load generator's own warm-up request
         clock.now += 9
-        shown.load(0, 12, 100.0, 0)
-        shown.load(1, 12, 100.0, 1)
+        line.load(0, 12, 100.0, 0)
+        line.load(1, 12, 100.0, 1)
         clock.now += 2
-        shown.load(2, 12, 140.0, 1)
+        line.load(2, 12, 140.0, 1)
         clock.now += 1
-        shown.load(3, 12, 180.0, 1)
-        shown.end(record, ", 80 tokens/s")
-        shown.begin(two)
-        shown.phase("reset")
-        shown.again()
-        shown.begin(two)
-        shown.phase("reset")
+        line.load(3, 12, 180.0, 1)
+        line.end(record, ", 80 tokens/s")
+        line.begin(two)
+        line.phase("reset")
+        line.begin(two)  # tried again: it keeps its number
+        line.phase("reset")
     assert stream.getvalue().splitlines() == [
         "start, about 1 min 00 s left",
         "[1/2] demo-short c1 load, about 1 min 00 s left",
@@ -121,12 +121,53 @@ def test_reasons_are_said(bundles: Any, tmp_path: Path, clock: Clock) -> None:
     record = PointRecord.model_validate_json((run / point.point_id / "1" / "point.json").read_bytes())
     stream = io.StringIO()
     with Progress(1, {}, stream) as shown:
-        shown.begin(point)
-        shown.end(record, "")
+        line = shown.line("a-1")
+        line.begin(point)
+        line.end(record, "")
         shown.say("[bold]log[/bold]")
     said = stream.getvalue().splitlines()
     assert said[0] == "[1/1] demo-short c1: invalid (0 s); canary_failed: seen: canary_failed"
     assert said[1] == "[bold]log[/bold]"
+
+
+def test_several_launches_have_a_line_each(bundles: Any, tmp_path: Path, clock: Clock) -> None:
+    """Each line names its launch, numbers are given in the order of beginning, time left is shared."""
+    plan = bundles.make_plan()
+    one, two = plan.launches[0].points[:2]
+    run = bundles.make_run(tmp_path, plan)
+    record = PointRecord.model_validate_json((run / two.point_id / "1" / "point.json").read_bytes())
+    stream = io.StringIO()
+    with Progress(2, {one.point_id: 30.0, two.point_id: 30.0}, stream, lanes=2) as shown:
+        first, second = shown.line("a-1"), shown.line("b-1")
+        second.begin(two)
+        first.begin(one)
+        second.phase("load")
+        clock.now += 10
+        first.phase("warmup")
+        second.end(record, "")
+        second.close()
+    assert stream.getvalue().splitlines() == [
+        "b-1: [1/2] demo-short c2 load, about 30 s left",
+        "a-1: [2/2] demo-short c1 warmup, about 20 s left",
+        "b-1: [1/2] demo-short c2: valid (10 s)",
+    ]
+
+
+def test_on_a_terminal_the_lines_move(bundles: Any) -> None:
+    """One line for each launch in flight; a closed one is gone."""
+    points = bundles.make_plan().launches[0].points
+    stream = io.StringIO()
+    moving = Progress(2, {}, stream, lanes=2)
+    moving.console = type(moving.console)(file=stream, force_terminal=True, width=80, soft_wrap=True)
+    with moving:
+        first, second = moving.line("a-1"), moving.line("b-1")
+        first.begin(points[0])
+        first.phase("load")
+        second.phase("start")
+        first.close()
+    shown_text = stream.getvalue()
+    assert "a-1: [1/2] demo-short c1 load" in shown_text
+    assert "b-1: start" in shown_text
 
 
 def test_names_of_points(bundles: Any) -> None:

@@ -18,6 +18,11 @@ from isoline.results.identity import digest, run_day
 from isoline.results.records import Manifest, ManifestFile, Record
 
 MANIFEST = "MANIFEST.json"
+SKIPPED = "_skipped"
+"""Where a run says, each time that it ends, which points it left out and why."""
+
+Kind = Literal["run", "launch", "point", "skipped"]
+
 WORK = ".work"
 """Scratch of a run inside its own folder: unsealed bundles, lock and journal. Never ingested."""
 
@@ -63,7 +68,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 def write_record(path: Path, record: Record) -> None:
     """Write a record as readable JSON."""
-    write_file(path, (record.model_dump_json(indent=1) + "\n").encode())
+    # The bytes of `model_dump_json`, which would make a text of them: a plan has millions.
+    write_file(path, record.__pydantic_serializer__.to_json(record, indent=1) + b"\n")
 
 
 class BundleWriter:
@@ -71,10 +77,10 @@ class BundleWriter:
 
     :param run: the run's folder.
     :param target: the bundle's final place, relative to the run's folder (``_run``,
-        ``_launch/<id>``, ``<point_id>/<attempt>``).
+        ``_launch/<id>``, ``<point_id>/<attempt>``, ``_skipped/<n>``).
     """
 
-    def __init__(self, run: Path, kind: Literal["run", "launch", "point"], target: str, id: str) -> None:
+    def __init__(self, run: Path, kind: Kind, target: str, id: str) -> None:
         self.kind = kind
         self.id = id
         self.target = run / target
@@ -83,7 +89,7 @@ class BundleWriter:
 
     @classmethod
     def adopt(
-        cls, run: Path, kind: Literal["run", "launch", "point"], target: str, id: str, path: Path
+        cls, run: Path, kind: Kind, target: str, id: str, path: Path
     ) -> BundleWriter:
         """Go on with a folder that another writer, which is dead, has left unsealed."""
         writer = cls.__new__(cls)
@@ -180,7 +186,7 @@ def run_folders(store: Path) -> Iterator[Path]:
 
 
 def sealed_bundles(run: Path) -> Iterator[Path]:
-    """Every sealed bundle of a run: ``_run`` first, then launches, then attempts."""
+    """Every sealed bundle of a run: ``_run`` first, then launches, then attempts and what was skipped."""
     if is_sealed(run / "_run"):
         yield run / "_run"
     yield from sorted(path.parent for path in run.glob(f"_launch/*/{MANIFEST}") if path.is_file())

@@ -265,7 +265,15 @@ REASONS: dict[str, Reason] = {
     )
 }
 
-SKIPPED = ("not_staged", "breaker", "window_closed", "budget", "cancelled_run", "launch_failed")
+SKIPPED = (
+    "not_staged",
+    "breaker",
+    "window_closed",
+    "budget",
+    "cancelled_run",
+    "launch_failed",
+    "no_node",
+)
 """Why a planned point may have no attempt. Anything else is ``missing``, which is an alert."""
 
 

@@ -19,7 +19,7 @@ METRICS_VERSION = 2
 class Record(BaseModel):
     """Base of all file types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 # --- plan.json (DESIGN 5.9) -------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Manifest(Record):
     """MANIFEST.json, written last. No manifest = not sealed = never ingested."""
 
     schema_version: Literal[1] = 1
-    kind: Literal["run", "launch", "point"]
+    kind: Literal["run", "launch", "point", "skipped"]
     id: str
     sealed_at: str
     files: list[ManifestFile] = Field(min_length=1)

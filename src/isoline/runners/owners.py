@@ -254,19 +254,23 @@ def sweep_orphans(state: Path, *, term_s: float = 5.0) -> list[Swept]:
     """
     swept = []
     for owner in all_owners(state):
-        if orchestrator_state(owner) != "dead":
-            continue
-        ended, left = end_owned(state, owner, term_s)
-        if not left:
-            _remove_scratch(state, owner)
-            release(state, owner)
-        swept.append(Swept(owner=owner, ended=tuple(ended), left=tuple(left)))
-    _drop_strays(state)
+        if orchestrator_state(owner) == "dead":
+            swept.append(sweep_one(state, owner, term_s=term_s))
+    drop_strays(state)
     ports.drop_stale(state)
     return swept
 
 
-def _drop_strays(state: Path) -> None:
+def sweep_one(state: Path, owner: Owner, *, term_s: float = 5.0) -> Swept:
+    """End what one owner left, and remove its scratch, ports and record once nothing of it runs."""
+    ended, left = end_owned(state, owner, term_s)
+    if not left:
+        _remove_scratch(state, owner)
+        release(state, owner)
+    return Swept(owner=owner, ended=tuple(ended), left=tuple(left))
+
+
+def drop_strays(state: Path) -> None:
     """Remove notes whose record is gone (a release that was killed half way)."""
     for note in owners_folder(state).glob("*.child"):
         if not note.with_suffix(".json").exists():

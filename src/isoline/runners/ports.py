@@ -91,6 +91,13 @@ def release_all(state: Path, token: str) -> None:
                 path.unlink(missing_ok=True)
 
 
+def stale(state: Path) -> list[int]:
+    """Leased ports whose owner has no record any more."""
+    folder = state / "ports"
+    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208
+    return sorted(int(name) for name in names if name.isdigit() and _is_stale(state, folder / name))
+
+
 def drop_stale(state: Path) -> None:
     """Remove leases whose owner has no record any more."""
     folder = state / "ports"

@@ -33,10 +33,14 @@ ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
-    """Tells every wait of a run to end. Set by one of :data:`ASKING`; a second one ends at once."""
+    """Tells every wait of a run to end. Set by one of :data:`ASKING`; a second one ends at once.
 
-    def __init__(self) -> None:
+    :param parent: one whose wish counts too: a launch can be stopped alone, or with its run.
+    """
+
+    def __init__(self, parent: Stop | None = None) -> None:
         self._event = threading.Event()
+        self._parent = parent
 
     def set(self) -> None:
         """Ask the run to end as soon as it can do so cleanly."""
@@ -44,7 +48,9 @@ class Stop:
 
     def why(self) -> str | None:
         """``interrupted`` once it is set; the form that ``should_stop`` has everywhere."""
-        return "interrupted" if self._event.is_set() else None
+        if self._event.is_set() or (self._parent is not None and self._parent.why()):
+            return "interrupted"
+        return None
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import statistics
+import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,16 +23,20 @@ JOURNAL = "journal.jsonl"
 
 
 class Journal:
-    """Appends to ``journal.jsonl``; each line is whole or, after a crash, skipped by the reader."""
+    """Appends to ``journal.jsonl``; each line is whole or, after a crash, skipped by the reader.
+
+    Several threads may write.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
+        self._lock = threading.Lock()
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event. A disk that is full stops the run elsewhere, never by way of its journal."""
         line = json.dumps({"at": utc_now(), "mono_s": round(time.monotonic(), 3), "event": event, **fields})
-        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+        with self._lock, contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 

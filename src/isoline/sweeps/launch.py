@@ -18,7 +18,7 @@ from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.runners.causes import Cause, explain, explain_logs, server_logs
 from isoline.runners.engines import engine_adapter
-from isoline.runners.hosts import Host, this_host
+from isoline.runners.hosts import Host, ToolUnavailableError, this_host
 from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
 from isoline.runners.tokenizer import ensure_tokenizer
 from isoline.runners.watch import Watch
@@ -149,6 +149,7 @@ class LaunchRun:
     """One start. Use :meth:`running` as a context: inside, the server is ready.
 
     :param on_phase: called with the name of each phase.
+    :param node: the machine that it was given, and ``devices`` there.
     """
 
     def __init__(
@@ -160,8 +161,13 @@ class LaunchRun:
         launch: PlanLaunch,
         number: int,
         on_phase: Callable[[str], None],
+        *,
+        node: Host | None = None,
+        devices: tuple[int, ...] = (),
     ) -> None:
         self.context = context
+        self.node = node
+        self.devices = devices
         self.launcher = launcher
         self.run_id = run_id
         self.launch = launch
@@ -194,6 +200,10 @@ class LaunchRun:
             except LaunchFailedError as error:
                 self.reasons += error.reasons
                 raise
+            except ToolUnavailableError as error:
+                # One machine that does not answer is that machine's error, not the end of the run.
+                self.reasons.append(ReasonNote(code="tool_missing", detail=error.line()))
+                raise LaunchFailedError(self.reasons) from error
             except StoppedError:
                 self.reasons.append(ReasonNote(code="interrupted", detail="asked to stop"))
                 raise
@@ -215,7 +225,9 @@ class LaunchRun:
         launch, should_stop = self.launch, self.context.stop.why
         with self.phases.phase("stage"):
             check_script(launch)
-            spec = launch_spec(self.context, self.run_id, launch, self.name, self.writer.path)
+            spec = launch_spec(
+                self.context, self.run_id, launch, self.name, self.writer.path, self.node, self.devices
+            )
             staged = self.launcher.stage(spec)
             tokenizer = self.context.tokenizers.get(spec.alias) or ensure_tokenizer(
                 self.context.settings, staged.local_model or staged.model_path, spec.alias

@@ -15,6 +15,7 @@ from isoline.results.records import Plan
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_new
+from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points, grown_from, reuse
 from isoline.sweeps.kept import kept_plans
 from isoline.sweeps.only import narrowed
@@ -116,4 +117,5 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan) -> Plan:
 def count_due(plan: Plan, run: Run | None) -> int:
     """How many points of the plan are due."""
     have = verdicts(run) if run else {}
-    return sum(len(due_points(launch, have)) for launch in plan.launches)
+    retries = read_controls(run.work).retries if run else {}
+    return sum(len(due_points(launch, have, retries)) for launch in plan.launches)

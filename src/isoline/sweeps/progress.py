@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from typing import TextIO
 
-from rich.console import Console
-from rich.status import Status
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from isoline.results.records import PlanPoint, PointRecord
 
@@ -44,14 +47,18 @@ class Estimator:
         self._estimated += self._left.pop(point_id, 0.0)
         self._took += took_s
 
-    def left_s(self, running: str | None = None, running_s: float = 0.0) -> float:
-        """Seconds left, ``running_s`` of the point ``running`` being over."""
+    def left_s(self, running: Mapping[str, float] = {}, lanes: int = 1) -> float:
+        """Seconds left.
+
+        :param running: points in flight -> seconds of them that are over.
+        :param lanes: how many points may be in flight together.
+        """
         scale = self._took / self._estimated if self._estimated else 1.0
         left = {point_id: scale * estimate for point_id, estimate in self._left.items()}
-        if running is not None and running in left:
-            whole = left[running]
-            left[running] = max(whole - running_s, self.LEAST_SHARE * whole)
-        return sum(left.values())
+        for point_id in running.keys() & left.keys():
+            whole = left[point_id]
+            left[point_id] = max(whole - running[point_id], self.LEAST_SHARE * whole)
+        return max([sum(left.values()) / lanes, *left.values()], default=0.0)
 
 
 class TokenRate:
@@ -74,49 +81,24 @@ class TokenRate:
         return (tokens - before) / (now - began) if tokens > before and now > began else None
 
 
-class Progress:
-    """Lines of progress. On a terminal the last line moves; elsewhere a line each phase and each 10 s.
+class Line:
+    """The line of one launch. Get it from :meth:`Progress.line`; end it by :meth:`close`."""
 
-    :param total: points that are due; ``estimates`` by point id, seconds.
-    """
-
-    EVERY_S = 10.0
-
-    def __init__(self, total: int, estimates: dict[str, float], stream: TextIO | None = None) -> None:
-        self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
-        self.total = total
-        self.number = 0
-        self.estimator = Estimator(estimates)
-        self._status: Status | None = None
-        self._point: PlanPoint | None = None
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self.name = name
+        self.text = ""
         self._phase = ""
-        self._point_began = time.monotonic()
         self._rate = TokenRate()
         self._said = 0.0
-
-    def __enter__(self) -> Progress:
-        if self.console.is_terminal:
-            self._status = self.console.status("")
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        self.console.print(text, markup=False)
+        self.point: PlanPoint | None = None
+        self.point_began = 0.0
 
     def begin(self, point: PlanPoint) -> None:
-        """The next point begins."""
-        self.number += 1
-        self._point, self._point_began = point, time.monotonic()
+        """The next point begins; one that is tried again keeps its number."""
+        self._progress.number(point)
+        self.point, self.point_began = point, time.monotonic()
         self._rate = TokenRate()
-
-    def again(self) -> None:
-        """The same point is tried again: it keeps its number."""
-        self.number -= 1
 
     def phase(self, name: str) -> None:
         """A phase begins."""
@@ -133,25 +115,115 @@ class Progress:
 
     def end(self, record: PointRecord, headline: str) -> None:
         """The point is over."""
-        took = time.monotonic() - self._point_began
-        if self._point is not None:
-            self.estimator.done(self._point.point_id, took)
+        took = time.monotonic() - self.point_began
+        if self.point is not None:
             why = "".join(f"; {note.code}: {note.detail}" for note in record.reasons)
-            self.say(
-                f"[{self.number}/{self.total}] {point_name(self._point)}: {record.verdict.value}"
-                f"{headline} ({duration(took)}){why}"
+            where = self._progress.where(self.point)
+            self._progress.done(self.point, took)
+            self.point = None
+            self._progress.say(
+                f"{self._prefix}{where}: {record.verdict.value}{headline} ({duration(took)}){why}"
             )
-        self._point = None
+
+    def close(self) -> None:
+        """The launch is over."""
+        self._progress.drop(self)
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.name}: " if self._progress.lanes > 1 else ""
 
     def _show(self, detail: str, *, is_new: bool) -> None:
         now = time.monotonic()
-        running = now - self._point_began if self._point else 0.0
-        point_id = self._point.point_id if self._point else None
-        left = duration(self.estimator.left_s(point_id, running))
-        where = f"[{self.number}/{self.total}] {point_name(self._point)} " if self._point else ""
-        text = f"{where}{self._phase}{detail}, about {left} left"
-        if self._status is not None:
-            self._status.update(text)
-        elif is_new or now - self._said >= self.EVERY_S:
+        where = f"{self._progress.where(self.point)} " if self.point else ""
+        left = duration(self._progress.left_s(now))
+        self.text = f"{self._prefix}{where}{self._phase}{detail}, about {left} left"
+        if self._progress.is_live:
+            self._progress.refresh()
+        elif is_new or now - self._said >= self._progress.EVERY_S:
             self._said = now
-            self.say(text)
+            self._progress.say(self.text)
+
+
+class Progress:
+    """Lines of progress, one for each launch in flight. Its methods may be called by any thread.
+
+    On a terminal the lines move; elsewhere there is a line for each phase and each 10 s.
+
+    :param total: points that are due; ``estimates`` by point id, seconds.
+    :param lanes: launches that may be in flight together.
+    """
+
+    EVERY_S = 10.0
+
+    def __init__(
+        self, total: int, estimates: dict[str, float], stream: TextIO | None = None, lanes: int = 1
+    ) -> None:
+        self.console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+        self.total = total
+        self.lanes = lanes
+        self.estimator = Estimator(estimates)
+        self._numbers: dict[str, int] = {}
+        self._lines: list[Line] = []
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, transient=True, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether lines move."""
+        return self._live is not None
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        with self._lock:
+            self.console.print(text, markup=False)
+
+    def line(self, name: str) -> Line:
+        """The line of a launch that starts."""
+        made = Line(self, name)
+        with self._lock:
+            self._lines.append(made)
+        return made
+
+    def drop(self, line: Line) -> None:
+        """A launch is over."""
+        with self._lock:
+            self._lines = [item for item in self._lines if item is not line]
+        self.refresh()
+
+    def number(self, point: PlanPoint) -> int:
+        """Which of the due points this is, in the order in which they begin."""
+        with self._lock:
+            return self._numbers.setdefault(point.point_id, len(self._numbers) + 1)
+
+    def where(self, point: PlanPoint) -> str:
+        """``[3/7] demo-short c4``."""
+        return f"[{self.number(point)}/{self.total}] {point_name(point)}"
+
+    def done(self, point: PlanPoint, took_s: float) -> None:
+        """A point is over."""
+        with self._lock:
+            self.estimator.done(point.point_id, took_s)
+
+    def left_s(self, now: float) -> float:
+        """Seconds left, at a time of the monotonic clock."""
+        with self._lock:
+            running = {item.point.point_id: now - item.point_began for item in self._lines if item.point}
+            return self.estimator.left_s(running, self.lanes)
+
+    def refresh(self) -> None:
+        """Draw the moving lines anew."""
+        if self._live is not None:
+            with self._lock:
+                rows = [Text(item.text, no_wrap=True, overflow="ellipsis") for item in self._lines]
+                self._live.update(Group(*rows), refresh=True)

@@ -18,8 +18,9 @@ from isoline.runners.fingerprint import compare
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble
 from isoline.sweeps.context import Stop
-from isoline.sweeps.execute import Outcome, pool_lock
+from isoline.sweeps.outcome import Outcome
 from isoline.sweeps.plan import Sources
+from isoline.sweeps.poollock import pool_lock
 from isoline.sweeps.prepare import Prepared
 from isoline.sweeps.runs import named_run, read_point, runs_newest_first
 from isoline.sweeps.schema import REPRODUCE, Scenario, Selection, Sweep

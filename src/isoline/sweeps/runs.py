@@ -285,7 +285,8 @@ def past_durations(store: Path) -> Past:
 
 def next_launch_number(run: Run, launch: PlanLaunch) -> int:
     """The number of the next start of a launch: above every start that left a trace."""
-    names = [item.launch_id for items in records(run).values() for item in items]
+    sealed = (sealed_records(run, point.point_id) for point in launch.points)
+    names = [item.launch_id for items in sealed for item in items]
     folder = run.folder / "_launch"
     if folder.is_dir():
         names += [path.name for path in folder.iterdir()]

@@ -81,6 +81,7 @@ class Taken:
 class State:
     """All that a decision depends on. Times are epoch seconds.
 
+    :param max_nodes: how many nodes one launch may use.
     :param nodes: None where the pool's own scheduler places launches (Slurm), or there is nothing to place.
     :param images: what is known of each image; an absent one has not proved itself.
     :param budget_left_s: device seconds that may still be begun; None = no limit.
@@ -97,6 +98,7 @@ class State:
     closes_at: float | None = None
     budget_left_s: float | None = None
     images: Mapping[str, ImageState] = field(default_factory=dict)
+    max_nodes: int = 64
     is_paused: bool = False
     is_cancelled: bool = False
     taken_out: Mapping[str, str] = field(default_factory=dict)
@@ -195,7 +197,7 @@ def _skip(state: State, task: Task) -> Skip | None:
         assert state.closes_at is not None
         why = f"the first point takes about {task.first_s:.0f} s, the window closes at "
         return Skip(task.key, points, "window_closed", why + clock(state.closes_at))
-    if state.nodes is not None and _place(_all_free(state.nodes), task.gpus, state.nodes) is None:
+    if state.nodes is not None and _place(state, _all_free(state.nodes), task.gpus) is None:
         why = f"it needs {task.gpus} device(s); {_closed_line(state.nodes)}"
         return Skip(task.key, points, "no_node", why)
     return None
@@ -255,7 +257,7 @@ def _place_all(state: State, tasks: Sequence[Task]) -> tuple[list[Skip], list[St
             continue
         placement: Placement = ()
         if state.nodes is not None:
-            found = _place(_free(state.nodes, held), task.gpus, state.nodes)
+            found = _place(state, _free(state.nodes, held), task.gpus)
             if found is None:
                 until = _free_at(state, held, task)
                 waits.append(Wait(task.key, "for devices", until))
@@ -298,8 +300,9 @@ def _free(nodes: Sequence[Node], held: Iterable[_Held]) -> dict[str, set[int]]:
     return free
 
 
-def _place(free: Mapping[str, set[int]], gpus: int, nodes: Sequence[Node]) -> Placement | None:
+def _place(state: State, free: Mapping[str, set[int]], gpus: int) -> Placement | None:
     """Where so many devices can be had: on one node if any is large enough, else on whole nodes."""
+    nodes = state.nodes or ()
     known = [node for node in nodes if node.name in free]
     largest = max((node.devices for node in nodes if not node.closed), default=0)
     if gpus <= largest:
@@ -317,7 +320,7 @@ def _place(free: Mapping[str, set[int]], gpus: int, nodes: Sequence[Node]) -> Pl
             break
         placement.append((node.name, tuple(range(min(node.devices, left)))))
         left -= node.devices
-    return tuple(placement) if left <= 0 else None
+    return tuple(placement) if left <= 0 and len(placement) <= state.max_nodes else None
 
 
 def _free_at(state: State, held: Sequence[_Held], task: Task) -> float | None:
@@ -325,7 +328,7 @@ def _free_at(state: State, held: Sequence[_Held], task: Task) -> float | None:
     assert state.nodes is not None
     ends = sorted({max(item.until, state.now) for item in held if item.until is not None})
     for moment in ends:
-        if _place(_free(state.nodes, _still(held, moment, state.now)), task.gpus, state.nodes) is not None:
+        if _place(state, _free(state.nodes, _still(held, moment, state.now)), task.gpus) is not None:
             return moment
     return None
 
@@ -340,4 +343,4 @@ def _leaves_room(state: State, held: Sequence[_Held], task: Task, moment: float)
     assert state.nodes is not None
     then = _still(held, moment, state.now)
     ours = sum(item.until is not None for item in then)
-    return ours < state.max_parallel and _place(_free(state.nodes, then), task.gpus, state.nodes) is not None
+    return ours < state.max_parallel and _place(state, _free(state.nodes, then), task.gpus) is not None

@@ -96,7 +96,9 @@ def judge_start(record: LaunchRecord, points: Sequence[PointRecord]) -> Told:
     elif SEVERITY.index(record.verdict) > SEVERITY.index(Verdict.INVALID):
         said = "nothing"
     elif note is not None and not points:
-        said, signature = "bad", signature_of(note)
+        # What the server's log proves says more than how the start ended.
+        proven = record.cause if record.cause and not record.cause.retry else None
+        said, signature = "bad", f"{proven.code} ({proven.name})" if proven else signature_of(note)
     elif verdicts == {Verdict.INVALID}:
         # Details of points hold their own numbers: the codes alone say whether it is the same.
         first = _blaming(points[0].reasons)

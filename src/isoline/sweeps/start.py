@@ -16,8 +16,11 @@ from isoline.runners.fingerprint import fingerprint
 from isoline.runners.kinds import launcher_for
 from isoline.settings import Settings
 from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
+from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points
-from isoline.sweeps.execute import Executor, Outcome, pool_lock, tidy
+from isoline.sweeps.execute import Executor
+from isoline.sweeps.outcome import Outcome, outcome_of
+from isoline.sweeps.poollock import pool_lock, tidy
 from isoline.sweeps.prepare import Prepared, count_due
 from isoline.sweeps.progress import Progress
 from isoline.sweeps.runs import new_run, verdicts
@@ -60,7 +63,7 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
         if due == 0 and prepared.run is not None:
             # Nothing to measure, but the run may have been killed while it stopped its last server.
             tidy(settings, prepared.run, lambda line: print(line, file=sys.stderr))
-            return Executor.outcome_of(prepared.run)
+            return outcome_of(prepared.run)
         context = make_context(
             settings,
             dict(prepared.sources.scenarios),
@@ -91,7 +94,8 @@ def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
     settings, plan = context.settings, prepared.plan
     estimates = {point.point_id: point.estimate_s for launch in plan.launches for point in launch.points}
     have = verdicts(prepared.run) if prepared.run else {}
-    open_ids = {point.point_id for launch in plan.launches for point in due_points(launch, have)}
+    retries = read_controls(prepared.run.work).retries if prepared.run else {}
+    open_ids = {point.point_id for launch in plan.launches for point in due_points(launch, have, retries)}
     estimates = {point_id: estimate for point_id, estimate in estimates.items() if point_id in open_ids}
     check_limits(
         machine_limits(),
@@ -99,12 +103,14 @@ def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
     )
     with full_disk_is_clear(settings.store), folder_is_usable(settings.store, "ISOLINE_STORE"):
         run = prepared.run or new_run(settings.store, plan, _seen(context, settings.project))
-    with Progress(due, estimates) as progress, context.stop.on_signals():
+    with Progress(due, estimates, lanes=context.pool.max_parallel) as progress, context.stop.on_signals():
         verb = "continuing" if prepared.run else "starting"
         reused = f", {len(plan.reused)} reused" if plan.reused else ""
         progress.say(f"{verb} run {run.run_id}: {due} point(s) to measure{reused}")
         launcher = launcher_for(context.launcher, settings, progress.say)
-        return Executor(context, launcher, run, progress).execute()
+        limit = prepared.sources.sweep.budget.gpu_minutes
+        budget_s = None if limit is None else limit * 60
+        return Executor(context, launcher, run, progress, budget_s).execute()
 
 
 def _seen(context: Context, project: Path) -> dict[str, object]:

@@ -1,0 +1,91 @@
+"""The nodes of a pool as the scheduler sees them: what is closed, what others hold, what went wrong there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from isoline.catalog.pools import Pool
+from isoline.results.reasons import REASONS, Verdict
+from isoline.results.records import ReasonNote
+from isoline.runners import leases, quarantine
+from isoline.runners.hosts import Host
+from isoline.runners.orchestrators import this_orchestrator
+from isoline.runners.preflight import hosts_of
+from isoline.sweeps.runs import Run
+from isoline.sweeps.schedule import Node, Placement, Taken
+
+PLACED_BY_US = ("process", "container")
+"""Kinds of pools whose nodes and devices we give out; elsewhere the pool's own scheduler does."""
+
+
+class Fleet:
+    """The machines of one pool, with what the state folder knows of them."""
+
+    def __init__(self, state: Path, pool: Pool) -> None:
+        self._state = state
+        self._pool = pool
+        self.hosts: dict[str, Host] = {host.name: host for host in hosts_of(pool)}
+
+    def nodes(self, now: datetime) -> tuple[Node, ...] | None:
+        """The nodes that launches may have; None where the pool's own scheduler chooses."""
+        if self._pool.launcher not in PLACED_BY_US:
+            return None
+        away = quarantine.kept_away(self._state, self._pool, now)
+        errors = {item.node: len(item.errors_at(now)) for item in quarantine.all_nodes(self._state)}
+        return tuple(
+            Node(name, self._pool.accelerators, away.get(name, ""), errors.get(name, 0))
+            for name in self.hosts
+        )
+
+    def taken(self) -> tuple[Taken, ...]:
+        """What others hold on these nodes."""
+        me = this_orchestrator()
+        return tuple(
+            Taken(node, None if lease.is_whole else devices)
+            for lease in leases.all_leases(self._state)
+            if lease.orchestrator != me and lease.life != "dead"
+            for node, devices in lease.places
+            if node in self.hosts
+        )
+
+    def lease(self, run: Run, launch_id: str, placement: Placement, ends_at: datetime) -> leases.Lease:
+        """Lease what a launch was given. :raises InfraError: where somebody else was faster."""
+        return leases.take(
+            self._state,
+            pool=self._pool.name,
+            run_id=run.run_id,
+            launch_id=launch_id,
+            places=placement,
+            is_whole=not self._pool.share_node,
+            run_folder=run.folder,
+            ends_at=quarantine.stamp(ends_at),
+        )
+
+    def note(
+        self, lease: leases.Lease, notes: Sequence[ReasonNote], is_good: bool
+    ) -> list[tuple[str, quarantine.Hold]]:
+        """Count a launch's error of the machine against its nodes; a good point speaks for them.
+
+        :returns: the nodes that are quarantined by it.
+        """
+        if not self._pool.hosts:
+            return []  # this machine alone: there is no other to go to, and retries are bounded
+        bad = [
+            note
+            for note in notes
+            if REASONS[note.code].verdict is Verdict.INFRA_ERROR and note.code not in quarantine.NOT_THE_NODE
+        ]
+        held = []
+        for node, _ in lease.places:
+            if bad:
+                at = quarantine.stamp(datetime.now(UTC))
+                error = quarantine.NodeError(
+                    at, lease.pool, lease.run_id, lease.launch_id, bad[0].code, bad[0].detail
+                )
+                if hold := quarantine.note_error(self._state, node, error):
+                    held.append((node, hold))
+            elif is_good:
+                quarantine.note_good(self._state, node)
+        return held

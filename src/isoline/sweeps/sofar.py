@@ -1,0 +1,116 @@
+"""What a run has come to: verdicts, starts and time spent, read once and then kept up; and its window."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from isoline.results.bundle import SKIPPED, BundleWriter, utc_now, write_record
+from isoline.results.reasons import Verdict
+from isoline.results.records import LaunchRecord, PointRecord, SkippedPoint, SkippedRecord
+from isoline.sweeps.control import Controls
+from isoline.sweeps.journal import JOURNAL, read_journal
+from isoline.sweeps.runs import Run, records
+from isoline.sweeps.schedule import Skip, next_close
+from isoline.sweeps.schedule_breaker import ImageState, Told, image_key, image_state, judge_start
+
+
+class SoFar:
+    """The sealed state of a run in memory; :meth:`note_attempt` and :meth:`note_start` keep it up."""
+
+    def __init__(self, run: Run) -> None:
+        self._images = {launch.launch_digest: image_key(launch) for launch in run.plan.launches}
+        self._gpus = {launch.launch_digest: launch.gpus for launch in run.plan.launches}
+        self._launch_of = {
+            point.point_id: launch.launch_digest for launch in run.plan.launches for point in launch.points
+        }
+        found = records(run)
+        self.verdicts: dict[str, list[Verdict]] = {
+            point_id: [item.verdict for item in items] for point_id, items in found.items()
+        }
+        self.spent_s = 0.0  # device seconds of all starts
+        self.failed_launches: set[str] = set()
+        self._told: dict[str, list[Told]] = defaultdict(list)
+        served: dict[str, list[PointRecord]] = defaultdict(list)
+        for items in found.values():
+            for item in items:
+                served[item.launch_id].append(item)
+        for path in sorted(run.folder.glob("_launch/*/launch.json")):
+            with contextlib.suppress(OSError, ValueError):  # `results verify` is who tells of damage
+                record = LaunchRecord.model_validate_json(path.read_bytes())
+                self.note_start(record, served[record.launch_id])
+
+    def note_attempt(self, record: PointRecord) -> None:
+        """An attempt was sealed."""
+        self.verdicts.setdefault(record.point_id, []).append(record.verdict)
+
+    def note_start(self, record: LaunchRecord, points: Sequence[PointRecord]) -> None:
+        """A start was sealed, with these attempts on it."""
+        digest = record.launch_digest
+        if digest not in self._images:
+            return
+        told = judge_start(record, points)
+        self._told[self._images[digest]].append(told)
+        if told.says == "bad":
+            self.failed_launches.add(digest)
+        began, ended = (datetime.fromisoformat(at) for at in (record.started_at, record.ended_at))
+        self.spent_s += max((ended - began).total_seconds(), 0.0) * self._gpus[digest]
+
+    def images(self, controls: Controls) -> Mapping[str, ImageState]:
+        """What is known of each image. A retry of one of its points opens its breaker."""
+        opened: dict[str, str] = {}
+        for point_id, at in controls.retried_at.items():
+            if point_id in self._launch_of:
+                image = self._images[self._launch_of[point_id]]
+                opened[image] = max(opened.get(image, ""), at)
+        return {image: image_state(told, opened.get(image, "")) for image, told in self._told.items()}
+
+
+def window_of(until: str | None, run: Run, now: datetime) -> float | None:
+    """When the window closes, epoch seconds; None without one.
+
+    A run that was killed and starts again keeps its window: at its old close it ends, however late it
+    comes back. One that ended and is asked to go on gets the next.
+    """
+    if until is None:
+        return None
+    for event in reversed(read_journal(run.work / JOURNAL)):
+        if event["event"] == "end":
+            break
+        if event["event"] == "run" and isinstance(event.get("closes_at"), (int, float)):
+            return float(event["closes_at"])
+    return next_close(until, now).timestamp()
+
+
+def seal_skipped(run: Run, skips: Sequence[Skip], *, is_new: bool) -> None:
+    """Seal what the run left out, unless it says what it said last time and nothing was measured since."""
+    rows = [
+        SkippedPoint(point_id=point_id, cause=skip.cause, detail=skip.detail, evidence=list(skip.evidence))
+        for skip in skips
+        for point_id in skip.points
+    ]
+    folder = run.folder / SKIPPED
+    numbers = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal()]
+    number = max(numbers, default=0)
+    if number and not is_new:
+        with contextlib.suppress(OSError, ValueError):
+            data = (folder / str(number) / "skipped.json").read_bytes()
+            last = SkippedRecord.model_validate_json(data)
+            if [(item.point_id, item.cause) for item in last.points] == [
+                (item.point_id, item.cause) for item in rows
+            ]:
+                return
+    number += 1
+    name = f"{SKIPPED}/{number}"
+    writer = BundleWriter(run.folder, "skipped", name, name)
+    try:
+        write_record(
+            writer.path / "skipped.json",
+            SkippedRecord(run_id=run.run_id, number=number, at=utc_now(), points=rows),
+        )
+        writer.seal()
+    except BaseException:
+        writer.discard()
+        raise
