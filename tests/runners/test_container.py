@@ -19,6 +19,7 @@ from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
 from isoline.runners import owners
 from isoline.runners.container import ContainerLauncher
+from isoline.runners.container_gc import Containers, owner_labels
 from isoline.runners.container_runtime import Runtime, remove_from_inside
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
@@ -232,3 +233,30 @@ def test_two_containers_and_a_router(
     assert len(podman.containers("label=isoline.launch=test-1")) == 3
     launcher.stop(server)
     assert podman.containers() == {}
+
+
+def test_containers_of_dead_orchestrators_are_removed_and_no_others(
+    spec: LaunchSpec, podman: Any, settings: Settings
+) -> None:
+    """By labels alone: a dead orchestrator's goes, one of a living one and strangers' stay."""
+    assert spec.pool and spec.pool.container
+    dead = owners.claim(settings.state, run_id="r", launch_id="l", what="server")
+    dead = replace(dead, orchestrator_start_ticks=dead.orchestrator_start_ticks - 1)
+    alive = owners.claim(settings.state, run_id="r", launch_id="l", what="server")
+    named = {
+        "dead": owner_labels(dead),
+        "alive": owner_labels(alive),
+        "elsewhere": owner_labels(replace(dead, host="another-machine")),
+        "stranger": {},
+        "forged": {"host": dead.host, "pid": "x", "start": "1"},
+    }
+    for name, labels in named.items():
+        words = [word for key, value in labels.items() for word in ("--label", f"isoline.{key}={value}")]
+        image = spec.deployment.image
+        podman.run("run", "--detach", "--name", name, *words, "--entrypoint", "sleep", image, "300")
+    cleaner = Containers([spec.pool.container])
+    found = cleaner.find(settings.state, Host("here"))
+    assert [left.name for left in found] == ["dead"]
+    assert cleaner.remove(settings.state, found[0]) == ""
+    assert set(podman.containers()) == {"alive", "elsewhere", "stranger", "forged"}
+    podman.run("rm", "--force", "--time", "0", "alive", "elsewhere", "stranger", "forged")

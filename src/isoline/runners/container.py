@@ -21,6 +21,7 @@ from isoline.errors import InfraError, InputError
 from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
 from isoline.results.bundle import utc_now
 from isoline.runners import owners, proc
+from isoline.runners.container_gc import owner_labels
 from isoline.runners.container_runtime import RUNTIME_FAILED, Runtime, remove_from_inside
 from isoline.runners.deploy import PartsLauncher
 from isoline.runners.exits import exit_status
@@ -294,19 +295,8 @@ def fill_owner(word: str, part: ContainerPart, spec: LaunchSpec) -> str:
     values = {
         "container_name": part.container,
         "devices": ",".join(str(index) for index in spec.devices),
-        **{f"owner.{key}": value for key, value in labels_of(part.owner).items()},
+        **{f"owner.{key}": value for key, value in owner_labels(part.owner).items()},
     }
     for name, value in values.items():
         word = word.replace("{" + name + "}", value)
     return word
-
-
-def labels_of(owner: owners.Owner) -> dict[str, str]:
-    """The labels of a container, without ``isoline.`` in front; ``start`` names the boot too."""
-    return {
-        "run": owner.run_id,
-        "launch": owner.launch_id,
-        "host": owner.host,
-        "pid": str(owner.orchestrator_pid),
-        "start": f"{owner.orchestrator_start_ticks}@{owner.boot_id}",
-    }
