@@ -229,11 +229,7 @@ def speculative_of(row: Row, command: Command) -> dict[str, Any]:
             made["draft_model"] = args["draft-model"]
         pinned = args.pop("spec-decode-acceptance-length", None) is not None
         if args.pop("spec-decode-acceptance-rate", None) is not None:
-            pinned = True
-            for name in ("length", "rate"):
-                command.differences[f"args.spec-decode-acceptance-{name}"] = (
-                    "this image takes the rate, (length - 1) / drafted tokens; the length is rendered"
-                )
+            pinned, made["pinned_as"] = True, "rate"  # this image takes nothing else
     elif engine == "trtllm":
         config = next(
             (f["speculative_config"] for f in command.files.values() if "speculative_config" in f), None
@@ -248,7 +244,7 @@ def speculative_of(row: Row, command: Command) -> dict[str, Any]:
             if "speculative_model" in config:
                 made["draft_model"] = config["speculative_model"]
     if made and pinned:
-        made["acceptance"] = "pinned"
+        made |= {"acceptance": "pinned", **{key: made.pop(key) for key in ("pinned_as",) if key in made}}
     return made
 
 

@@ -163,11 +163,13 @@ class Speculation(Sourced):
     """How drafting is asked for, by method, and how the acceptance length is pinned.
 
     Placeholders: ``{draft_length}``, ``{verified}`` (draft length + 1), ``{draft_model}``,
-    ``{length}`` (the golden acceptance length), ``{length_less_one}``.
+    ``{length}`` (the golden acceptance length), ``{length_less_one}``, ``{rate}`` (the accepted share of
+    drafts). ``pin_rate`` is for versions that take the share only; null where there are none.
     """
 
     methods: dict[Literal["mtp", "eagle3", "dspark", "draft_model"], Settings]
     pin: Settings | None = None
+    pin_rate: Settings | None = None
     realised: str | None = None  # where the reached length can be read
 
 
@@ -248,15 +250,22 @@ class Engine(Sourced):
             values["draft_model"] = draft_model
         return found.filled(values)
 
-    def pinned(self, length: float) -> Settings | None:
+    def pinned(
+        self, length: float, draft_length: int | None = None, form: Literal["length", "rate"] = "length"
+    ) -> Settings | None:
         """What to set so that drafts are accepted at this mean length (the target's token counts).
 
-        The answers are then meaningless: never for an accuracy check. None where it cannot be pinned.
+        The answers are then meaningless: never for an accuracy check. None where it cannot be pinned in
+        this form. ``rate`` needs the draft length.
         """
-        if self.speculation is None or self.speculation.pin is None:
+        told = self.speculation and (self.speculation.pin if form == "length" else self.speculation.pin_rate)
+        if not told:
             return None
         less = round(length - 1, 6)
-        return self.speculation.pin.filled({"length": length, "length_less_one": less})
+        values: dict[str, Scalar] = {"length": length, "length_less_one": less}
+        if draft_length:
+            values["rate"] = round(less / draft_length, 6)
+        return told.filled(values)
 
 
 class Flag(Document):

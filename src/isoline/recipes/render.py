@@ -190,8 +190,8 @@ def _resolved(
     spec = recipe.speculative
     # An incomplete recipe is never started: without a draft length there is nothing to look up.
     if spec.acceptance == "pinned" and not is_twin and spec.draft_tokens is not None:
-        length = golden_length(recipe.model, spec.method, spec.draft_tokens)
-        pinned = acceptance_flags(recipe.engine, length)
+        length = golden_length(recipe.model, spec.method, spec.draft_tokens, spec.draft_model)
+        pinned = acceptance_flags(engine, length, spec.draft_tokens, spec.pinned_as)
         args, env = merge(args, pinned.args), {**env, **pinned.env}
     return Resolved(args, dict(sorted(env.items())), files)
 
@@ -270,7 +270,7 @@ def _identity(
         "sku": recipe.sku,
         "topology": topology.model_dump(mode="json"),
         "speculative": spec.label(),
-        "speculative_detail": spec.model_dump(mode="json"),
+        "speculative_detail": spec.detail(),
         "kv_offload": recipe.kv_offload.label(),
         "kv_offload_detail": recipe.kv_offload.model_dump(mode="json"),
         "kv_transfer": recipe.kv_transfer.connector if recipe.kv_transfer else None,

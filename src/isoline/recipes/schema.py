@@ -75,13 +75,15 @@ class Image(Document):
 
 
 class Speculative(Document):
-    """Speculative decoding. ``acceptance: pinned`` takes the length from the catalog's golden table."""
+    """Speculative decoding. ``acceptance: pinned`` takes the length from the catalog's golden table;
+    ``pinned_as: rate`` says it as the accepted share of drafts, for an image that takes that only."""
 
     method: Literal["none", "mtp", "eagle", "draft"] = "none"
     draft_tokens: int | None = Field(default=None, ge=1, le=32)
     draft_model: str | None = None  # hub id
     draft_revision: str | None = None
     acceptance: Literal["real", "pinned"] = "real"
+    pinned_as: Literal["length", "rate"] = "length"
 
     @model_validator(mode="after")
     def _fits_the_method(self) -> Speculative:
@@ -92,7 +94,13 @@ class Speculative(Document):
             raise ValueError("method draft has a draft_model")
         if self.draft_revision and not self.draft_model:
             raise ValueError("draft_revision without draft_model")
+        if self.pinned_as != "length" and self.acceptance != "pinned":
+            raise ValueError("pinned_as without acceptance: pinned")
         return self
+
+    def detail(self) -> dict[str, Any]:
+        """What a launch digest covers of it; how a length is said is in its arguments."""
+        return self.model_dump(mode="json", exclude={"pinned_as"})
 
     def label(self) -> str:
         """The word of the curve: ``none``, ``mtp-3``, ``mtp-3-pinned``."""

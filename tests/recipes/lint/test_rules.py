@@ -180,6 +180,13 @@ BAD = [
         "no golden acceptance length",
     ),
     Bad(
+        "acceptance",
+        AGG,
+        "draft_tokens: 3}",
+        "draft_tokens: 3, acceptance: pinned, pinned_as: rate}",
+        "no golden acceptance length for deepseek-r1-0528",
+    ),
+    Bad(
         "speculative",
         AGG,
         "speculative: {method: mtp, draft_tokens: 3}\n",

@@ -237,7 +237,7 @@ def _speculative(sides: Mapping[str, Side], model: str, source: str) -> tuple[di
     if side.pinned_length is not None:
         spec["acceptance"] = "pinned"
         try:
-            golden = golden_length(model, spec["method"], spec["draft_tokens"])
+            golden = golden_length(model, spec["method"], spec["draft_tokens"], spec.get("draft_model"))
         except Exception:
             raise UnknownName(
                 "acceptance",

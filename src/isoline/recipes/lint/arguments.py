@@ -216,8 +216,9 @@ def acceptance(context: Context) -> Iterable[Finding]:
         from isoline.recipes.acceptance import acceptance_flags, golden_length
 
         try:
-            length = golden_length(context.recipe.model, spec.method, spec.draft_tokens or 0)
-            acceptance_flags(context.recipe.engine, length)
+            drafted = spec.draft_tokens or 0
+            length = golden_length(context.recipe.model, spec.method, drafted, spec.draft_model)
+            acceptance_flags(context.engine, length, drafted, spec.pinned_as)
         except InputError as error:
             what, _, mend = error.what.partition("; ")
             said.add(("speculative", "acceptance"), what, mend or "write acceptance: real")
