@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from isoline.catalog.pools import Pool
 from isoline.results.reasons import REASONS
 from isoline.runners import probes
 from isoline.runners.devices.model import Device, DeviceReport
@@ -23,6 +24,7 @@ from isoline.runners.preflight import (
     as_json,
     device_findings,
     inspect,
+    needs_of_pool,
     preflight,
     wait_until_idle,
 )
@@ -234,3 +236,37 @@ def test_waiting_for_memory_to_come_free(fake_machine: Make, fakes: Any) -> None
     assert wait_until_idle(this_host(), H200, deadline_s=0.0).code == "gpu_busy"
     machine.change(0, used=3)
     assert wait_until_idle(this_host(), H200, deadline_s=0.0).ok
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("4 idle\n2 mixed\n1 allocated\n", (7, 7)),
+        ("4 idle\n3 drained\n1 down*\n2 idle*\n1 draining\n", (4, 11)),
+        ("", (0, 0)),
+    ],
+)
+def test_nodes_that_take_jobs(output: str, expected: tuple[int, int]) -> None:
+    """Drained, down and silent nodes do not count; busy ones do, their queue is Slurm's matter."""
+    assert probes.parse_sinfo(output) == expected
+
+
+def test_a_slurm_pool_is_looked_at_where_jobs_are_submitted(fake_machine: Make, fakes: Any) -> None:
+    """The tools, the partition and its nodes are checked; no device of this machine is asked for."""
+    machine = fake_machine(["sbatch", "srun", "squeue", "scancel", "sinfo"], [])
+    pool = Pool.model_validate(
+        {
+            "schema_version": 1, "name": "s", "launcher": "slurm", "sku": "h200", "accelerators": 8,
+            "nodes": 4,
+            "slurm": {"partition": "gpu", "container": "none"},
+        }
+    )  # fmt: skip
+    needs = needs_of_pool(pool, state="/", need_gb=0.001)
+    machine.say(tools={"sinfo": {"": "6 idle\n1 drained"}})
+    assert codes(needs) == []
+    machine.say(tools={"sinfo": {"": "3 idle"}})
+    (problem,) = preflight(this_host(), needs)
+    assert (problem.code, "3 of 3 node(s) take jobs" in problem.detail) == ("no_nodes", True)
+    machine.say(fail={"sinfo": "slurm_load_partitions: Unable to contact slurm controller"})
+    (problem,) = preflight(this_host(), needs)
+    assert problem.code == "tool_missing" and "Unable to contact" in problem.detail

@@ -49,4 +49,11 @@ MACHINE = (
         "a machine's clock is not set by a time service, or is apart from ours",
         "start chrony or systemd-timesyncd on that machine",
     ),
+    row(
+        "no_nodes",
+        _X,
+        "launch",
+        "the batch system has too few nodes that take jobs",
+        "look at `sinfo`; correct partition or nodes in the pool's file",
+    ),
 )

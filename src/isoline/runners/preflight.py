@@ -73,6 +73,8 @@ class Needs:
     :param own_pids: processes that are ours and may be there.
     :param ports: how many free ports of Isoline's range.
     :param tools: programs that must answer: docker, podman, sbatch.
+    :param has_devices: False where the launch's devices are those of other machines (Slurm's nodes).
+    :param partition: Slurm's partition, and how many nodes of it must take jobs.
     :param image_gb: free space where the container runtime keeps its images, GB.
     """
 
@@ -85,6 +87,8 @@ class Needs:
     tools: tuple[str, ...] = ()
     image_gb: float = IMAGE_GB
     ports: int = 1
+    has_devices: bool = True
+    partition: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,11 +128,23 @@ class NodeReport:
 def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Needs:
     """What every machine of a pool needs, before any launch is named.
 
+    Of a Slurm pool it is the machine that submits: devices and disks of the nodes are looked at inside the
+    job of a launch, as only there they are ours.
+
     :param state: folder of this machine where a ``process`` pool works.
     :param need_gb: free space that each path must have, instead of the usual.
     """
     rooms: tuple[Room, ...] = (Room("state", state, need_gb or LOG_GB),)
     tools: tuple[str, ...] = ()
+    if pool.launcher == "slurm" and pool.slurm is not None:
+        return Needs(
+            sku=pool.sku,
+            accelerators=pool.accelerators,
+            rooms=rooms,
+            tools=("sbatch", "srun", "squeue", "scancel"),
+            has_devices=False,
+            partition=(pool.slurm.partition, pool.nodes),
+        )
     if pool.container is not None:
         rooms = (
             Room("model cache", pool.container.model_cache, need_gb or LOG_GB),
@@ -136,8 +152,6 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
         )
     if pool.launcher == "container" and pool.container is not None:
         tools = (pool.container.runtime,)
-    if pool.launcher == "slurm" and pool.slurm is not None:
-        tools = ("sbatch", "srun", "squeue", "scancel")
     return Needs(
         sku=pool.sku,
         accelerators=pool.accelerators,
@@ -163,7 +177,7 @@ def preflight(host: Host, needs: Needs) -> list[Problem]:
 def inspect(host: Host, needs: Needs) -> NodeReport:
     """Look at one machine, every check."""
     at = utc_now()
-    report, findings = look_at_devices(host, needs)
+    report, findings = look_at_devices(host, needs) if needs.has_devices else (None, [])
     try:
         for found in _probed(host, needs):
             findings.append(Finding(*found))
@@ -176,6 +190,8 @@ def inspect(host: Host, needs: Needs) -> NodeReport:
 def _probed(host: Host, needs: Needs) -> Iterator[probes.Found]:
     for name in needs.tools:
         yield probes.tool(host, name, needs.image_gb)
+    if needs.partition is not None:
+        yield probes.partition(host, *needs.partition)
     for room in needs.rooms:
         yield probes.room(host, room.what, room.path, room.need_gb)
     yield probes.port_range(host, needs.ports)

@@ -127,6 +127,35 @@ def tool(host: Host, name: str, image_gb: float = 0.0) -> Found:
     return label, True, f"{version}, images in {found[2] if found else 'an unknown place'}", None
 
 
+GONE_STATES = ("down", "drain", "fail", "maint", "unk", "error", "power", "boot", "reboot", "not_resp")
+"""Beginnings of the states in which a node takes no job."""
+
+
+def parse_sinfo(output: str) -> tuple[int, int]:
+    """(nodes that take jobs, all nodes) of ``sinfo -h -o '%D %T'``; a mark behind a state is left out."""
+    usable = total = 0
+    for line in output.splitlines():
+        count, _, state = line.strip().partition(" ")
+        if count.isdigit():
+            total += int(count)
+            is_gone = state.lower().startswith(GONE_STATES) or state.rstrip().endswith("*")
+            usable += 0 if is_gone else int(count)
+    return usable, total
+
+
+def partition(host: Host, name: str, need: int) -> Found:
+    """Whether Slurm's controller answers, knows the partition, and has enough nodes that take jobs."""
+    label = f"partition {name}"
+    done = host.run(["sinfo", "-h", "-p", name, "-o", "%D %T"])
+    if not done.ok:
+        return label, False, f"sinfo does not work: {done.last_line()}", "tool_missing"
+    usable, total = parse_sinfo(done.stdout)
+    if not total:
+        return label, False, "there is no partition of this name", "no_nodes"
+    detail = f"{usable} of {total} node(s) take jobs"
+    return (label, True, detail, None) if usable >= need else (label, False, detail, "no_nodes")
+
+
 def files(host: Host, wanted: Sequence[tuple[str, int | None]]) -> Found:
     """Whether every model file is there with its size."""
     done = host.run(["sh", "-c", FILES_SCRIPT, "sh", *(path for path, _ in wanted)], timeout_s=60)

@@ -33,6 +33,7 @@ def test_nvidia_xml_in_full(fake_machine: Make, fakes: Any) -> None:
     assert (item.index, item.name, item.sku, item.memory_total_mb) == (3, "NVIDIA H200", "h200", 143771)
     assert (item.utilisation, item.power_w, item.power_cap_w) == (0.97, 612.5, 700)
     assert (item.clock_mhz, item.clock_max_mhz, item.memory_clock_mhz) == (345, 1980, 3201)
+    assert (item.clock_set_mhz, item.fabric) == (None, "Completed, Success")
     assert (item.ecc_corrected, item.ecc_uncorrected, item.throttle) == (3, 0, ("sw_power_cap",))
     assert item.processes == (DeviceProcess(4242, "/usr/bin/python3", 60990),)
     assert report.devices[0].processes == () and report.devices[0].needs_repair is None

@@ -119,11 +119,21 @@ def nvidia_gpu(number: int, device: dict) -> str:
 \t\t\t<sm_clock>{device["clock"]} MHz</sm_clock>
 \t\t\t<mem_clock>{device["mem_clock"]} MHz</mem_clock>
 \t\t</clocks>
+\t\t<applications_clocks>
+\t\t\t<graphics_clock>{known(device.get("set_clock"), "MHz", "N/A")}</graphics_clock>
+\t\t\t<mem_clock>N/A</mem_clock>
+\t\t</applications_clocks>
 \t\t<max_clocks>
 \t\t\t<graphics_clock>1980 MHz</graphics_clock>
 \t\t\t<sm_clock>1980 MHz</sm_clock>
 \t\t\t<mem_clock>3201 MHz</mem_clock>
 \t\t</max_clocks>
+\t\t<fabric>
+\t\t\t<state>Completed</state>
+\t\t\t<status>Success</status>
+\t\t\t<cliqueId>N/A</cliqueId>
+\t\t\t<clusterUuid>N/A</clusterUuid>
+\t\t</fabric>
 \t\t<processes>
 {processes}
 \t\t</processes>

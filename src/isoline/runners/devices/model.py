@@ -41,6 +41,8 @@ class Device:
     """One device at one moment. None = the tool does not say.
 
     ``memory_*_mb`` are MiB, ``utilisation`` is a share of 0 to 1. ``ecc_*`` count since the last reset.
+    ``clock_max_mhz`` is what the device can, ``clock_set_mhz`` what somebody has set for applications.
+    ``fabric`` is the state of the links to other devices, as the tool says it.
     ``throttle`` names what holds the clocks down now: ``()`` is nothing. ``processes`` ``()`` is none.
     ``needs_repair`` says why the device should not be used (a pending row remap, a required reset).
     """
@@ -56,6 +58,7 @@ class Device:
     power_cap_w: float | None = None
     clock_mhz: float | None = None
     clock_max_mhz: float | None = None
+    clock_set_mhz: float | None = None
     memory_clock_mhz: float | None = None
     temperature_c: float | None = None
     ecc_corrected: int | None = None
@@ -64,6 +67,7 @@ class Device:
     needs_repair: str | None = None
     processes: tuple[DeviceProcess, ...] | None = None
     bus: str | None = None
+    fabric: str | None = None
 
 
 @dataclass(frozen=True)

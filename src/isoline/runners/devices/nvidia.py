@@ -181,6 +181,7 @@ def _from_xml(gpu: Element, index: int, skus: Mapping[str, Sku]) -> Device:
         ),
         clock_mhz=number(gpu.findtext("clocks/sm_clock")),
         clock_max_mhz=number(gpu.findtext("max_clocks/sm_clock")),
+        clock_set_mhz=number(gpu.findtext("applications_clocks/graphics_clock")),
         memory_clock_mhz=number(gpu.findtext("clocks/mem_clock")),
         temperature_c=number(gpu.findtext("temperature/gpu_temp")),
         ecc_corrected=_errors(gpu, "correctable"),
@@ -189,6 +190,7 @@ def _from_xml(gpu: Element, index: int, skus: Mapping[str, Sku]) -> Device:
         needs_repair=_repair(gpu),
         processes=_processes(gpu),
         bus=gpu.get("id"),
+        fabric=_fabric(gpu),
     )
 
 
@@ -233,6 +235,14 @@ def _repair(gpu: Element) -> str | None:
         if said is not None and said != "No":
             return why or f"it asks for recovery: {said}"
     return None
+
+
+def _fabric(gpu: Element) -> str | None:
+    """``Completed, Success, clique 0``: the state of NVLink over several trays."""
+    said = [text(gpu.findtext(f"fabric/{name}")) for name in ("state", "status")]
+    clique = text(gpu.findtext("fabric/cliqueId"))
+    words = [word for word in (*said, f"clique {clique}" if clique else None) if word]
+    return ", ".join(words) or None
 
 
 def _processes(gpu: Element) -> tuple[DeviceProcess, ...] | None:
