@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from isoline.errors import InfraError
 from isoline.recipes.deployment import Command
 from isoline.runners import owners, ports
-from isoline.runners.engines import engine_adapter
+from isoline.runners.engines import EngineCallError, engine_adapter
 from isoline.runners.envs import Progress
 from isoline.runners.exits import log_tail, reason_of_exit
 from isoline.runners.launcher import (
@@ -74,6 +74,21 @@ class PartsLauncher:
     def effective_args(self, server: Server, part: Part) -> dict[str, object]:
         """What a worker really runs with. :raises EngineCallError:"""
         return server.adapter.effective_args(part.url, part.scratch)
+
+    def compare_args(self, server: Server) -> list[str]:
+        """What workers run with against what was asked, one line for each difference; keeps the former."""
+        effective: dict[str, dict[str, object]] = {}
+        found: list[str] = []
+        alone = len(server.workers) == 1
+        for part in server.workers:
+            try:
+                effective[part.name] = self.effective_args(server, part)
+                rows = server.adapter.differences(part.program, effective[part.name])
+            except EngineCallError as error:
+                rows = [str(error)]
+            found += rows if alone else [f"{part.name}: {row}" for row in rows]
+        server.effective = next(iter(effective.values()), None) if alone else dict(effective)
+        return found
 
     def clean(self, server: Server) -> list[str]:
         """Remove what a stopped server leaves besides its processes; what could not be, for people."""

@@ -23,4 +23,8 @@ def launcher_for(kind: str, settings: Settings, progress: Progress | None = None
             from isoline.runners.container import ContainerLauncher
 
             return ContainerLauncher(settings, progress)
-    raise InputError(f"no launcher of kind {kind!r}", remedy="known: container, process, slurm, endpoint")
+        case "endpoint":
+            from isoline.runners.endpoint import EndpointLauncher
+
+            return EndpointLauncher(settings, progress)
+    raise InputError(f"no launcher of kind {kind!r}", remedy="known: container, endpoint, process, slurm")

@@ -177,7 +177,7 @@ class Server:
     stopped: StopOutcome | None = None
     effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
-    checked: set[str] = field(default_factory=set)  # parts whose arguments were compared
+    can_count: bool = True  # whether it shows counters, by which a stall is seen
 
     @property
     def all_parts(self) -> list[Part]:

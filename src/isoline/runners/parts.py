@@ -21,8 +21,9 @@ from isoline.runners.owners import Owner
 class Part:
     """One program: a worker of a role, or a sidecar.
 
-    ``ports`` are the leased ones by name, ``main`` among them. ``program`` are the command's words, filled
-    in; ``argv`` what was executed for them (``podman run …``). Until it is started these are empty. ``scratch`` is its own folder on the node; ``log_offset`` is where this start's part of the
+    ``ports`` are the leased ones by name, ``main`` among them. ``program`` are the command's words,
+    filled in; ``argv`` what was executed for them (``podman run …``). Until it is started these are
+    empty. ``scratch`` is its own folder on the node; ``log_offset`` is where this start's part of the
     log begins.
     """
 

@@ -78,7 +78,8 @@ class ReadyWait:
                 self.launcher.fail(server, "not_generating", self.last)
             return None
         if server.ended() is None and all(listens(part) for part in server.parts):
-            self._check_args()
+            if found := self.launcher.compare_args(server):
+                self.launcher.fail(server, "args_not_effective", "; ".join(found))
             return tokens, text
         self.last = "another process answers on its port"
         return None
@@ -160,23 +161,6 @@ class ReadyWait:
                 log.write(f"isoline: port {was} was taken, starting again on {server.port}\n".encode())
         launcher.start_next(server)
         server.port_tries += 1
-
-    def _check_args(self) -> None:
-        """Compare what runs with what was asked. Done once, while the server answers."""
-        server = self.server
-        effective: dict[str, dict[str, object]] = {}
-        found: list[str] = []
-        for part in server.workers:
-            try:
-                effective[part.name] = self.launcher.effective_args(server, part)
-                rows = server.adapter.differences(part.program, effective[part.name])
-            except EngineCallError as error:
-                rows = [str(error)]
-            found += rows if len(server.workers) == 1 else [f"{part.name}: {row}" for row in rows]
-        alone = len(server.workers) == 1
-        server.effective = next(iter(effective.values()), None) if alone else dict(effective)
-        if found:
-            self.launcher.fail(server, "args_not_effective", "; ".join(found))
 
 
 def listens(part: Part) -> bool:

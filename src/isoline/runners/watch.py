@@ -217,7 +217,7 @@ class Watch:
             with self._lock:
                 stall_s = min((seconds for _, seconds in self._guards), default=None)
                 still_s = now - self._stall.since
-            if stall_s is not None and still_s > stall_s:
+            if stall_s is not None and still_s > stall_s and self._server.can_count:
                 self._report("stalled", f"no progress in the server's counters for {still_s:.1f} s")
 
     def _scrape(self) -> None:
