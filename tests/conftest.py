@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -120,6 +120,37 @@ def tables(support: Callable[[str], ModuleType]) -> ModuleType:
 def planning(support: Callable[[str], ModuleType]) -> Any:
     """Plans of single recipes, tests/support/planning.py."""
     return support("planning")
+
+
+@pytest.fixture(scope="session")
+def podman(support: Callable[[str], ModuleType]) -> Iterator[Any]:
+    """A podman of the tests' own, tests/support/podman.py; skips with one line where there is none."""
+    module = support("podman")
+    if why := module.missing():
+        pytest.skip(why)
+    made = module.Podman()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def container_image(podman: Any) -> Any:
+    """The engine's image in that podman: ``ref``, ``pinned`` and ``digest``."""
+    if not any((PROJECT / ".isoline" / "envs").glob("llamacpp*")):
+        pytest.skip("needs the engine: `make setup`")
+    return podman.image()
+
+
+@pytest.fixture(scope="module")
+def slurm(support: Callable[[str], ModuleType], request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A real Slurm cluster of two nodes, tests/support/slurm.py; its jobs see the tests' podman."""
+    module = support("slurm")
+    if why := module.missing():
+        pytest.skip(why)
+    has_podman = support("podman").missing() is None
+    made = module.Cluster(extra_env=request.getfixturevalue("podman").env if has_podman else None)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -182,6 +182,20 @@ def test_a_failing_index_is_an_infrastructure_error(checkout: Path, good_tools: 
     assert calls(checkout) == []
 
 
+PARTS = {
+    "chromium": "chromium",
+    "podman": "podman",
+    "runc": "runc",
+    "catatonit": "catatonit",
+    "newuidmap": "uidmap",
+    "slurmctld": "slurm-wlm",
+    "munged": "munge",
+    "setpriv": "util-linux",
+    "ssh": "openssh-client",
+    "sshd": "openssh-server",
+}
+
+
 def test_system_parts_says_what_it_installs(checkout: Path, tools: Path) -> None:
     """As root on Debian the missing parts are named before apt-get is called; present ones are left alone."""
     stand_in(tools / "apt-get", 'echo "apt-get $*" >> calls')
@@ -189,12 +203,14 @@ def test_system_parts_says_what_it_installs(checkout: Path, tools: Path) -> None
     stand_in(tools / "id", "echo 0")
     result = call(checkout, "scripts/system-parts", path=str(tools))
     assert result.returncode == 0
-    assert result.stdout == "system-parts: installing with apt-get: chromium\n"
+    packages = " ".join(PARTS.values())
+    assert result.stdout == f"system-parts: installing with apt-get: {packages}\n"
     assert calls(checkout) == [
         "apt-get update -qq",
-        "apt-get install -y -qq --no-install-recommends chromium",
+        f"apt-get install -y -qq --no-install-recommends {packages}",
     ]
-    stand_in(tools / "chromium", "exit 0")
+    for program in PARTS:
+        stand_in(tools / program, "exit 0")
     again = call(checkout, "scripts/system-parts", path=str(tools))
     assert again.stdout == "system-parts: all there\n"
     assert len(calls(checkout)) == 2

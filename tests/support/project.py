@@ -41,8 +41,8 @@ class Project:
 
 def copy_project(source: Path, root: Path) -> Project:
     """Copy the demo's recipe, sweeps, pools and datasets. The other recipes have tests of their own."""
-    folder = Path(RECIPE).parent
-    shutil.copytree(source / folder, root / folder)
+    (root / RECIPE).parent.mkdir(parents=True)
+    shutil.copy(source / RECIPE, root / RECIPE)
     for name in ("sweeps", "runners", "datasets"):
         shutil.copytree(source / name, root / name)
     return Project(root)

@@ -30,7 +30,8 @@ class Profile:
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("cpu", ulimits=("nofile=65536:65536",)),
+        # The runtime's own limits: a machine may not allow more than its hard limits, and none is needed.
+        Profile("cpu", ulimits=()),
         Profile("nvidia", ipc_host=True, nvidia_runtime=True),
         Profile(
             "nvidia-rdma",

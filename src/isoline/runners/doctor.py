@@ -53,7 +53,7 @@ def checks(settings: Settings) -> list[Check]:
         ("weights", _weights),
         ("tokenizer", _tokenizer),
         ("chromium", lambda _: _tool("chromium", "--version", "for browser tests", "chromium")),
-        ("podman", lambda _: _tool("podman", "--version", "for container pools", "podman")),
+        ("podman", lambda _: _tool("podman", "--version", "for container pools", "podman runc catatonit")),
         ("docker", lambda _: _tool("docker", "--version", "for container pools", "docker.io")),
         ("slurm", lambda _: _tool("sbatch", "--version", "for Slurm pools", "slurm-client")),
         ("nvidia-smi", lambda _: _tool("nvidia-smi", "--list-gpus", "for NVIDIA devices", "")),
