@@ -2,7 +2,7 @@
 
 Needs the public files of ``../shared/data/inferencex`` (or a folder as first argument). Prints the
 median of 5 whole processes for ``recipe import`` and ``sweep plan`` (cold: nothing cached; warm: run
-before), the share of parsing and of planning inside a process, and how many servers are started.
+before; and with one recipe changed since), and how many points and servers the plan has.
 
 The named alternative is the reference's generator, which takes 0.75 s and 50 MB as a whole process on
 this class of machine; it cannot be installed here, so its figure is quoted, and what can be measured
@@ -176,6 +176,12 @@ def main() -> None:
             shutil.rmtree(state, ignore_errors=True)
             return isoline(folder, *words)
 
+        def changed() -> tuple[float, float, float]:
+            with one.open("a") as file:
+                file.write("# changed\n")
+            return isoline(folder, *words)
+
+        one = min((folder / "recipes").glob("[a-z]*/*.yaml"))
         words = ["sweep", "plan", "everything", "--out", str(folder / "plan.json")]
         dry = [*import_words(data, folder), "--dry-run"]
         count = len(list((folder / "recipes").glob("[a-z]*/*.yaml")))
@@ -184,6 +190,7 @@ def main() -> None:
         print(f"  recipe import           {times(lambda: isoline(folder, *dry))}")
         print(f"  sweep plan, cold        {times(cold)}")
         print(f"  sweep plan, warm        {times(lambda: isoline(folder, *words))}")
+        print(f"  ..., one recipe changed {times(changed)}")
         print(f"  the reference, quoted   {REFERENCE_S:5.2f} s, {REFERENCE_MB:.0f} MB")
         masters = [str(data / f"{name}-master.yaml") for name in ("nvidia", "amd")]
         print(f"  PyYAML reads both files {times(lambda: python(folder, '-c', READ, *masters))}")

@@ -27,6 +27,11 @@ _BASE = 10_000_000
 """Added to the lines of the base while both trees are one. A document has fewer lines than that."""
 
 
+def may_extend(text: str) -> bool:
+    """Whether a recipe's text may name a base; where not, it need not be parsed to know."""
+    return KEY in text and EXTENDS.search(text) is not None
+
+
 def keeps_null(path: Loc) -> bool:
     """Whether ``null`` at this place is a value of its own and not a removal."""
     return len(path) == 4 and path[0] == "roles" and path[2] in ("args", "env")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from isoline.catalog.documents import DocumentError, UnknownNameError, nearest, validate_text
 from isoline.catalog.trees import parse_yaml, read_text
 from isoline.errors import InputError
-from isoline.recipes.extends import EXTENDS, base_id, validate_extended
+from isoline.recipes.extends import base_id, may_extend, validate_extended
 from isoline.results.identity import digest
 
 if TYPE_CHECKING:  # loaded to read a recipe, not to find one
@@ -69,8 +71,13 @@ def _sorted(value: Any) -> Any:
 def recipe_ids(project: Path) -> list[str]:
     """All recipe ids of the project, sorted. Folders that begin with ``_`` hold no recipes."""
     folder = project / "recipes"
-    found = [f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.yaml")]
-    return sorted(item for item in found if not item.startswith("_"))
+    found: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError):  # no folder, no recipes
+        for model in os.scandir(folder):
+            if model.is_dir() and not model.name.startswith("_"):
+                names = (file.name for file in os.scandir(model) if file.name.endswith(".yaml"))
+                found += [f"{model.name}/{name.removesuffix('.yaml')}" for name in names]
+    return sorted(found)
 
 
 def stray_files(project: Path) -> list[str]:
@@ -158,7 +165,7 @@ def parse_recipe(project: Path, recipe_id: str, text: str) -> LoadedRecipe:
     from isoline.recipes.schema import Recipe
 
     where = file_of(recipe_id)
-    if EXTENDS.search(text):
+    if may_extend(text):
         tree = parse_yaml(text, where)
         if base_id(tree) is not None:
             return LoadedRecipe(recipe_id, validate_extended(project, recipe_id, tree, Recipe))

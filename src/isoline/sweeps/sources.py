@@ -14,7 +14,7 @@ from isoline.catalog.trees import read_text
 from isoline.datasets.schema import Dataset, load_dataset
 from isoline.errors import InputError
 from isoline.recipes.channels import load_channels, read_channels, resolve_used
-from isoline.recipes.extends import EXTENDS
+from isoline.recipes.extends import may_extend
 from isoline.recipes.inputs import Inputs, Shape
 from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes, misnamed, parse_recipe
 from isoline.results.bundle import file_sha256
@@ -109,7 +109,7 @@ def read_draft(project: Path, name: str) -> Draft:
         return Draft.of(load_matched(project, name))
     file = file_of(name)
     text = read_text(project / file, file)
-    if EXTENDS.search(text):  # another file has a part in it
+    if may_extend(text):  # another file has a part in it
         return Draft.of(load_matched(project, name))
     key = kept.key(text)
     outline = kept.outline(key)
