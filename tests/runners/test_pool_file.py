@@ -137,3 +137,12 @@ def test_this_machine_with_made_up_devices(
     assert [rail.name for rail in facts.rails] == ["mlx5_0"] and facts.rails[0].is_up
     assert facts.memory_bytes is not None and facts.disks
     assert checked(pool_text(facts)[1], "x").accelerators == 8
+
+
+def test_an_amd_machine(fake_machine: Callable[..., Any], fakes: Any) -> None:
+    """Eight MI355X become a pool with AMD's device profile."""
+    fake_machine(["amd-smi", "docker"], fakes.mi355xs(), **fakes.AMD)
+    facts = look(this_host())
+    pool = checked(pool_text(replace(facts, partition=None))[1], "x")
+    assert (pool.name, pool.sku, pool.accelerators) == ("mi355x-docker", "mi355x", 8)
+    assert pool.container is not None and pool.container.device_profile == "amd"

@@ -23,7 +23,9 @@ from isoline.runners.preflight import (
     all_problems,
     as_json,
     device_findings,
+    for_launch,
     inspect,
+    inspect_all,
     needs_of_pool,
     preflight,
     wait_until_idle,
@@ -270,3 +272,40 @@ def test_a_slurm_pool_is_looked_at_where_jobs_are_submitted(fake_machine: Make, 
     machine.say(fail={"sinfo": "slurm_load_partitions: Unable to contact slurm controller"})
     (problem,) = preflight(this_host(), needs)
     assert problem.code == "tool_missing" and "Unable to contact" in problem.detail
+
+
+@pytest.fixture
+def over_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ssh that runs the command here, but for the machine ``gone``; returns its folder."""
+    folder = tmp_path / "ssh-bin"
+    folder.mkdir()
+    ssh = folder / "ssh"
+    ssh.write_text(
+        '#!/bin/sh\nwhile [ "$2" != -- ]; do shift; done\n'
+        'if [ "$1" = gone ]; then echo "No route to host" >&2; exit 255; fi\n'
+        'shift 2; exec sh -c "$*"\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def test_every_machine_of_a_pool_is_looked_at(fake_machine: Make, fakes: Any, over_ssh: Path) -> None:
+    """Machines of the pool's list in its order; one out of reach does not hide the others."""
+    fake_machine(["nvidia-smi"], fakes.h200s())
+    hosts = [Host(name, name) for name in ("n1", "gone", "n2")]
+    found = inspect_all(hosts, H200)
+    assert [item.node for item in found] == ["n1", "gone", "n2"]
+    assert [len(item.problems) for item in found] == [0, 2, 0]
+    assert found[2].report is not None and len(found[2].report.devices) == 8
+
+
+def test_a_launch_needs_its_own_devices_and_room(fake_machine: Make, fakes: Any, tmp_path: Path) -> None:
+    """Its leased devices must be idle, others may be busy; weights that are still to come need room."""
+    machine = fake_machine(["nvidia-smi"], fakes.h200s())
+    machine.change(7, used=90000)
+    pool = Needs(sku="h200", accelerators=8, rooms=(Room("model cache", str(tmp_path), 0.0),))
+    assert codes(pool) == ["gpu_busy"]
+    assert codes(for_launch(pool, devices=[0, 1, 2, 3])) == []
+    assert codes(for_launch(pool, devices=[6, 7])) == ["gpu_busy"]
+    assert codes(for_launch(pool, devices=[0], weights_gb=1e9)) == ["disk_full"]

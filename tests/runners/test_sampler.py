@@ -16,7 +16,7 @@ from isoline.runners import sampler, telemetry
 from isoline.runners.hosts import this_host
 from isoline.runners.sampler import DeviceSampler
 from isoline.runners.streams import AmdReader, Clock, CpuReader, NvidiaReader
-from isoline.runners.telemetry import TELEMETRY_SCHEMA, Sample, windows_of, write_samples
+from isoline.runners.telemetry import TELEMETRY_SCHEMA, Sample, SampleStore, windows_of, write_samples
 
 Make = Callable[..., Any]
 Eventually = Callable[..., None]
@@ -211,3 +211,14 @@ def test_slices_are_sorted_and_marked(tmp_path: Path) -> None:
     assert (table.schema.metadata or {})[b"isoline.schema_version"] == b"2"
     assert power_of(table, gpus=1, sku="h200").energy(S, 4 * S).value_j == pytest.approx(300)
     assert windows_of(TELEMETRY_SCHEMA.empty_table()) == {}
+
+
+def test_hours_of_samples_are_small() -> None:
+    """The store gives back what it was given, by time, in less than 20 bytes a sample."""
+    store = SampleStore()
+    rows = [Sample(n * S, f"device.{name}", n / 7, str(n % 8)) for n in range(5000) for name in ("a", "b")]
+    store.add(rows)
+    assert store.between() == rows and len(store) == len(rows)
+    assert store.between(10 * S, 11 * S) == [row for row in rows if 10 <= row.t_ns / S <= 11]
+    held = sum(column.itemsize for column in (store._times, store._values, store._kinds))
+    assert held < 20

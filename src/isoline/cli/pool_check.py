@@ -35,7 +35,7 @@ def check(
     from isoline.catalog.pools import load_pool
     from isoline.results.bundle import write_file
     from isoline.results.reasons import REASONS
-    from isoline.runners.preflight import all_problems, as_json, hosts_of, inspect, needs_of_pool
+    from isoline.runners.preflight import all_problems, as_json, hosts_of, inspect_all, needs_of_pool
 
     settings = load_settings()
     with catalog_of(settings.project):
@@ -45,7 +45,7 @@ def check(
                 f"a pool of launcher {wanted.launcher} has no machine of ours to look at", where=pool
             )
         needs = needs_of_pool(wanted, state=str(settings.state), need_gb=need_gb)
-        reports = [inspect(host, needs) for host in hosts_of(wanted)]
+        reports = inspect_all(hosts_of(wanted), needs)
     record = as_json(pool, reports)
     if out is not None:
         try:

@@ -8,8 +8,10 @@ and a launch keeps as ``preflight.json``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
@@ -43,6 +45,10 @@ COLD_REASONS = frozenset(
 )
 """What holds clocks down through heat or supply, before there is any load. A power cap is no such fault."""
 
+AT_A_TIME = 16
+"""Machines that are looked at together."""
+
+MODEL_CACHE = "model cache"
 LOG_GB = 1.0
 SCRATCH_GB = 10.0
 IMAGE_GB = 10.0
@@ -147,7 +153,7 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
         )
     if pool.container is not None:
         rooms = (
-            Room("model cache", pool.container.model_cache, need_gb or LOG_GB),
+            Room(MODEL_CACHE, pool.container.model_cache, need_gb or LOG_GB),
             Room("scratch and logs", pool.container.scratch, need_gb or SCRATCH_GB),
         )
     if pool.launcher == "container" and pool.container is not None:
@@ -185,6 +191,42 @@ def inspect(host: Host, needs: Needs) -> NodeReport:
         # A machine out of reach is one problem, not five.
         findings.append(Finding("machine", False, error.what, "tool_missing"))
     return NodeReport(host.name, at, tuple(findings), report)
+
+
+def inspect_all(hosts: Sequence[Host], needs: Needs) -> list[NodeReport]:
+    """Look at every machine of a pool, some at a time, in the order of ``hosts``."""
+    context = copy_context()  # the catalog is that of the caller's project
+    with ThreadPoolExecutor(max_workers=AT_A_TIME) as threads:
+        tasks = [threads.submit(context.copy().run, inspect, host, needs) for host in hosts]
+        return [task.result() for task in tasks]
+
+
+def for_launch(
+    needs: Needs,
+    *,
+    devices: Sequence[int] | None = None,
+    own_pids: Collection[int] = (),
+    weights_gb: float = 0.0,
+    files: Sequence[NeededFile] = (),
+) -> Needs:
+    """What one launch needs beside what its pool does.
+
+    :param devices: indices that are leased to it; None = all.
+    :param own_pids: processes of ours that may hold its devices (a server that is kept).
+    :param weights_gb: what is still to be brought to the model cache, GB.
+    :param files: the model's files on the machine.
+    """
+    rooms = tuple(
+        replace(room, need_gb=room.need_gb + weights_gb) if room.what == MODEL_CACHE else room
+        for room in needs.rooms
+    )
+    return replace(
+        needs,
+        devices=None if devices is None else tuple(devices),
+        own_pids=frozenset(own_pids),
+        rooms=rooms,
+        files=tuple(files),
+    )
 
 
 def _probed(host: Host, needs: Needs) -> Iterator[probes.Found]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from isoline.runners.devices import amd, cpu, nvidia, rocm
 from isoline.runners.hosts import Host
 from isoline.runners.streams import AmdReader, CpuReader, NvidiaReader, Reader
-from isoline.runners.telemetry import Sample, write_samples
+from isoline.runners.telemetry import Sample, SampleStore, write_samples
 
 INTERVAL_MS = 500
 AGAIN_S = 1.0
@@ -65,7 +65,7 @@ class DeviceSampler:
         self._kept = None if devices is None else {str(index) for index in devices}
         self._node = node
         self._lock = threading.Lock()
-        self._samples: list[Sample] = []
+        self._samples = SampleStore()
         self._ended = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._tail: deque[str] = deque(maxlen=3)
@@ -85,24 +85,19 @@ class DeviceSampler:
 
     def samples(self, from_ns: int | None = None, to_ns: int | None = None) -> list[Sample]:
         """The samples in [from_ns, to_ns] so far, epoch nanoseconds."""
-        with self._lock:
-            return [
-                item
-                for item in self._samples
-                if (from_ns is None or item.t_ns >= from_ns) and (to_ns is None or item.t_ns <= to_ns)
-            ]
+        return self._samples.between(from_ns, to_ns)
 
     def problem(self) -> str | None:
         """Why there is nothing, in one line; None once there are samples."""
+        if len(self._samples):
+            return None
         with self._lock:
-            if self._samples:
-                return None
             said = self._tail[-1] if self._tail else "it printed nothing"
         return f"{self.command[0]} on {self.host.name} gave no telemetry: {said}"
 
     def write(self, path: Path, *, from_ns: int | None = None, to_ns: int | None = None) -> int:
         """Write samples as Parquet (see :mod:`isoline.runners.telemetry`). Returns how many."""
-        return write_samples(path, self.samples(), from_ns=from_ns, to_ns=to_ns)
+        return write_samples(path, self.samples(from_ns, to_ns))
 
     def _work(self) -> None:
         while not self._ended.is_set() and self._starts < MAX_STARTS:
@@ -137,13 +132,15 @@ class DeviceSampler:
 
     def _take(self, reader: Reader, line: str) -> None:
         found = reader.feed(line, time.time_ns())
-        with self._lock:
-            if not found:
+        if not found:
+            with self._lock:
                 self._tail.append(line[:200])
-            for item in found:
-                if self._kept is None or item.device in self._kept:
-                    name = item.device if self._node is None else f"{self._node}:{item.device}"
-                    self._samples.append(item._replace(device=name))
+        prefix = "" if self._node is None else f"{self._node}:"
+        self._samples.add(
+            item._replace(device=f"{prefix}{item.device}")
+            for item in found
+            if self._kept is None or item.device in self._kept
+        )
 
     def _end_process(self) -> None:
         process = self._process

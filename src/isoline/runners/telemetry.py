@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from array import array
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +64,39 @@ def write_samples(
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, compression="zstd")
     return len(kept)
+
+
+class SampleStore:
+    """Samples of hours in little memory: 18 bytes each. Any thread may add and ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times = array("q")
+        self._values = array("d")
+        self._kinds = array("H")  # number of (name, device)
+        self._numbers: dict[tuple[str, str | None], int] = {}
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Keep samples."""
+        with self._lock:
+            for item in samples:
+                kind = self._numbers.setdefault((item.name, item.device), len(self._numbers))
+                self._times.append(item.t_ns)
+                self._values.append(item.value)
+                self._kinds.append(kind)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def between(self, from_ns: int | None = None, to_ns: int | None = None) -> list[Sample]:
+        """The samples in [from_ns, to_ns], in the order in which they came."""
+        with self._lock:
+            kinds = list(self._numbers)
+            return [
+                Sample(t_ns, kinds[kind][0], value, kinds[kind][1])
+                for t_ns, value, kind in zip(self._times, self._values, self._kinds, strict=True)
+                if (from_ns is None or t_ns >= from_ns) and (to_ns is None or t_ns <= to_ns)
+            ]
 
 
 def mark(path: Path, windows: Mapping[str, tuple[int, int] | None]) -> None:

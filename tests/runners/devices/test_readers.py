@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +176,18 @@ def test_vendor_of_a_sku() -> None:
     assert [vendor_of(name) for name in ("h200", "mi355x", "cpu")] == ["nvidia", "amd", "cpu"]
     with pytest.raises(ToolUnavailableError):
         vendor_of("tpu-v7x")
+
+
+def test_a_public_file_of_amd_smi(project_root: Path) -> None:
+    """What amd-smi static really prints of an MI355X is read: name, cap, driver, memory, bus."""
+    path = project_root.parent / "shared/data/power/gpu_metrics_identity.json"
+    if not path.exists():
+        pytest.skip("no ../shared/data here")
+    static = path.read_text()
+    now = json.dumps([{"gpu": index} for index in amd.entries(static)])
+    report = amd.parse(static, now, "[]", load_catalog().skus)
+    item = report.devices[0]
+    assert (report.driver, item.name, item.sku, item.power_cap_w, item.memory_total_mb, item.bus) == (
+        "6.16.6", "AMD Instinct MI355X", "mi355x", 1400, 294896, "0000:05:00.0",
+    )  # fmt: skip
+    assert (item.power_w, item.processes, item.throttle) == (None, None, None)
