@@ -180,31 +180,43 @@ def to_evict(
 def make_room(job: Record, record: Record, need: int, say: Say) -> None:
     """Reserve the bytes of an item that is about to be staged, after removing what must go.
 
-    ``job`` has the cap (``cap_bytes``), the items that must stay (``keep``) and the use markers whose
-    launches are known to be over (``dead``).
-
     :raises StageError: ``disk_full``.
     """
     cache = Path(job["cache"])
     with locked(cache, "cache"):
-        in_use = {*job["keep"], record["item"]}
-        for name, marker in uses(cache).items():
-            if name in job["dead"]:
-                end_use(cache, name)
-            else:
-                in_use |= set(marker.get("items") or [])
-        others = {name: one for name, one in records(cache).items() if name != record["item"]}
-        while True:
-            free = shutil.disk_usage(cache).free
-            chosen = to_evict(list(others.values()), need, job["cap_bytes"], free, in_use)
-            if not chosen:
-                break
-            for item in chosen:
-                if evict(cache, others[item]):
-                    say({"event": "evicted", "which": item, "bytes": others.pop(item)["bytes"]})
-                else:
-                    in_use.add(item)  # somebody holds it: others must do
+        clear(job, record["item"], need, say)
         write_record(cache, {**record, "state": STAGING})
+
+
+def clear(job: Record, item: str, need: int, say: Say) -> None:
+    """Remove what must go for ``need`` more bytes. The caller holds the lock ``cache``.
+
+    ``job`` has the cap (``cap_bytes``), the items that must stay (``keep``) and the use markers whose
+    launches are known to be over (``dead``); the item itself stays too.
+
+    :raises StageError: ``disk_full``.
+    """
+    cache = Path(job["cache"])
+    in_use = {*job["keep"], item}
+    for name, marker in uses(cache).items():
+        if name in job["dead"]:
+            end_use(cache, name)
+        else:
+            in_use |= set(marker.get("items") or [])
+    others = records(cache)
+    if need:
+        others.pop(item, None)  # its bytes are what is needed
+    while True:
+        free = shutil.disk_usage(cache).free
+        keep_free = KEEP_FREE if need else 0
+        chosen = to_evict(list(others.values()), need, job["cap_bytes"], free, in_use, keep_free)
+        if not chosen:
+            return
+        for name in chosen:
+            if evict(cache, others[name]):
+                say({"event": "evicted", "which": name, "bytes": others.pop(name)["bytes"]})
+            else:
+                in_use.add(name)  # somebody holds it: others must do
 
 
 def evict(cache: Path, record: Record) -> bool:

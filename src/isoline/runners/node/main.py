@@ -7,7 +7,6 @@ import ctypes
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -164,23 +163,26 @@ def run_maker(job: store.Record, part: Path) -> None:
 
 
 def note_image(job: store.Record, say: Say) -> store.Record:
-    """Record an image that the container runtime has now."""
+    """Record an image that the container runtime has now; what the cap leaves no room for goes."""
     cache = Path(job["cache"])
     record = plain_record(job, brought_by_us=job["brought_by_us"], runtime=job["runtime"])
     known = store.record_of(cache, job["item"])
     if known and known["state"] == store.STAGED:
         record.update({name: known[name] for name in ("staged_at", "brought_by_us")})
-    return store.finish(cache, {**record, "last_used": store.now()})
+    done = store.finish(cache, {**record, "last_used": store.now()})
+    with store.locked(cache, "cache"):
+        store.clear(job, job["item"], 0, say)
+    return {**done, "downloaded": 0}
 
 
 def look(job: store.Record, say: Say) -> store.Record:
-    """Every record, whether what it stands for is whole, and who uses what."""
+    """Every record, whether what it stands for is whole; who uses what; bytes of ``files`` by name."""
     cache = Path(job["cache"])
     found = store.records(cache)
     for record in found.values():
         record["is_whole"] = record["state"] == store.STAGED and is_whole(cache, record)
-    usage = shutil.disk_usage(cache) if cache.is_dir() else None
-    return {"records": found, "uses": store.uses(cache), "free": usage.free if usage else None}
+    files = {name: size_of(cache / name) for name in job.get("files") or []}
+    return {"records": found, "uses": store.uses(cache), "files": files}
 
 
 def pin(job: store.Record, say: Say) -> store.Record:
