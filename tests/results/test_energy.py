@@ -16,8 +16,10 @@ import pytest
 
 from isoline.results.derive import derive
 from isoline.results.energy import POWER, Power, joules, power_of
+from isoline.results.ingest import ingest
 from isoline.results.metrics import METRICS
 from isoline.results.rederive import differences, rederive
+from isoline.settings import Settings
 
 Row = tuple[float, str | None, float]
 S = 1_000_000_000
@@ -157,3 +159,17 @@ def test_a_sealed_attempt_gives_the_same_energy_again(tmp_path: Path, bundles: A
     pq.write_table(slice_of(400.0), attempt / "telemetry.parquet")
     bundles.reseal(attempt)
     assert any(line.startswith("energy_j (full): ") for line in differences(attempt))
+
+
+def test_the_warehouse_says_which_device(settings: Settings, bundles: Any, ask: Any) -> None:
+    """Telemetry of two devices lands under its device; a file of the first form has none."""
+    plan = bundles.make_plan([(bundles.LaunchDef(gpus=2, topology="tp2", sku="h200"), [bundles.PointDef(4)])])
+    run = bundles.make_run(settings.store, plan)
+    launch = next(run.glob("_launch/*"))
+    pq.write_table(telemetry([(1.0, "0", 500.0), (1.0, "1", 600.0)]), launch / "telemetry.parquet")
+    bundles.reseal(launch)
+    bundles.make_run(settings.store, plan, "20261202T020000Z-demo-bbbbbb")
+    ingest(settings)
+    rows = ask("SELECT name, device, value FROM telemetry ORDER BY ALL")
+    assert [row for row in rows if row[1] is not None] == [(POWER, "0", 500.0), (POWER, "1", 600.0)]
+    assert {row[0] for row in rows if row[1] is None} == {"server_rss_bytes"}

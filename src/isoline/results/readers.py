@@ -67,7 +67,7 @@ class RunBundle:
 
 @dataclass(frozen=True)
 class LaunchBundle:
-    """``_launch/<id>``. ``telemetry`` has the columns t (timestamp), name, value; None without it."""
+    """``_launch/<id>``. ``telemetry`` has the columns t (timestamp), name, device, value; None without."""
 
     path: str
     digest: str
@@ -205,6 +205,13 @@ def read_run(store: Path, run: Path, known: Mapping[str, str], *, derive_all: bo
     return files
 
 
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
+    """A text column; null where the file is of a form that did not have it."""
+    if name in table.column_names:
+        return table.column(name).cast(pa.string())
+    return pa.nulls(table.num_rows, pa.string())
+
+
 def _launch(store: Path, folder: Folder, run_id: str, plan: Plan) -> LaunchBundle:
     record = folder.record("launch.json", LaunchRecord)
     _refuse(checks.check_launch(record, run_id=run_id, folder=folder.path.name, plan=plan))
@@ -216,6 +223,7 @@ def _launch(store: Path, folder: Folder, run_id: str, plan: Plan) -> LaunchBundl
             {
                 "t": micros.cast(pa.timestamp("us")),
                 "name": raw.column("name").cast(pa.string()),
+                "device": _column(raw, "device"),
                 "value": raw.column("value").cast(pa.float64()),
             }
         )

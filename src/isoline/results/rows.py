@@ -183,7 +183,7 @@ def _telemetry(bundle: LaunchBundle) -> list[pa.Table]:
     count = bundle.telemetry.num_rows
     who = {"run_id": bundle.record.run_id, "launch_id": bundle.record.launch_id}
     columns = {name: pa.array([value] * count, pa.string()) for name, value in who.items()}
-    columns |= {name: bundle.telemetry.column(name) for name in ("t", "name", "value")}
+    columns |= {name: bundle.telemetry.column(name) for name in ("t", "name", "device", "value")}
     return [pa.table(columns)]
 
 

@@ -145,7 +145,10 @@ TABLES: tuple[Table, ...] = (
         """run_id VARCHAR, point_id VARCHAR, launch_id VARCHAR, attempt INTEGER, name VARCHAR,
         started_at TIMESTAMP, duration_s DOUBLE, outcome VARCHAR""",
     ),
-    _table("telemetry", "run_id VARCHAR, launch_id VARCHAR, t TIMESTAMP, name VARCHAR, value DOUBLE"),
+    _table(
+        "telemetry",
+        "run_id VARCHAR, launch_id VARCHAR, t TIMESTAMP, name VARCHAR, device VARCHAR, value DOUBLE",
+    ),
     _table("locks", "run_id VARCHAR, point_id VARCHAR, attempt INTEGER, lock VARCHAR"),
     _table(
         "quarantine",
