@@ -140,7 +140,11 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
     :param state: folder of this machine where a ``process`` pool works.
     :param need_gb: free space that each path must have, instead of the usual.
     """
-    rooms: tuple[Room, ...] = (Room("state", state, need_gb or LOG_GB),)
+
+    def gb(usual: float) -> float:
+        return usual if need_gb is None else need_gb
+
+    rooms: tuple[Room, ...] = (Room("state", state, gb(LOG_GB)),)
     tools: tuple[str, ...] = ()
     if pool.launcher == "slurm" and pool.slurm is not None:
         return Needs(
@@ -152,9 +156,12 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
             partition=(pool.slurm.partition, pool.nodes),
         )
     if pool.container is not None:
+        cache, scratch = (
+            path.replace("{state}", state) for path in (pool.container.model_cache, pool.container.scratch)
+        )
         rooms = (
-            Room(MODEL_CACHE, pool.container.model_cache, need_gb or LOG_GB),
-            Room("scratch and logs", pool.container.scratch, need_gb or SCRATCH_GB),
+            Room(MODEL_CACHE, cache, gb(LOG_GB)),
+            Room("scratch and logs", scratch, gb(SCRATCH_GB)),
         )
     if pool.launcher == "container" and pool.container is not None:
         tools = (pool.container.runtime,)
@@ -163,7 +170,7 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
         accelerators=pool.accelerators,
         rooms=rooms,
         tools=tools,
-        image_gb=IMAGE_GB if need_gb is None else need_gb,
+        image_gb=gb(IMAGE_GB),
     )
 
 

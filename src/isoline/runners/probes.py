@@ -143,10 +143,15 @@ def parse_sinfo(output: str) -> tuple[int, int]:
     return usable, total
 
 
+def partition_command(name: str) -> tuple[str, ...]:
+    """What Slurm is asked about a partition."""
+    return ("sinfo", "-h", "-p", name, "-o", "%D %T")
+
+
 def partition(host: Host, name: str, need: int) -> Found:
     """Whether Slurm's controller answers, knows the partition, and has enough nodes that take jobs."""
     label = f"partition {name}"
-    done = host.run(["sinfo", "-h", "-p", name, "-o", "%D %T"])
+    done = host.run(partition_command(name))
     if not done.ok:
         return label, False, f"sinfo does not work: {done.last_line()}", "tool_missing"
     usable, total = parse_sinfo(done.stdout)

@@ -20,7 +20,7 @@ from isoline.runners.devices.reader import vendor_of
 from isoline.runners.hosts import ToolUnavailableError
 from isoline.runners.launcher import Deadlines
 from isoline.runners.preflight import hosts_of
-from isoline.runners.probes import INFO
+from isoline.runners.probes import INFO, partition_command
 from isoline.runners.sampler import sample_command
 from isoline.sweeps.loadspec import load_spec
 from isoline.sweeps.prepare import Prepared
@@ -66,12 +66,15 @@ def _launch(prepared: Prepared, launch: PlanLaunch, aiperf_bin: str) -> Iterator
 
 
 def _where(pool: Pool) -> str:
-    if pool.launcher == "slurm" and pool.slurm is not None:
-        return f"a node of partition {pool.slurm.partition}"
+    if pool.launcher == "slurm":
+        return "the machine that submits"
     return ", ".join(host.address or "this machine" for host in hosts_of(pool))
 
 
 def _preflight(pool: Pool) -> Iterator[str]:
+    if pool.launcher == "slurm" and pool.slurm is not None:
+        yield shlex.join(partition_command(pool.slurm.partition))
+        return
     try:
         commands = list(DEVICE_COMMANDS[vendor_of(pool.sku)])
     except ToolUnavailableError:
