@@ -123,6 +123,8 @@ def kv_precision(engine: str, checkpoint: str, args: dict[str, Any], files: dict
     exact = dtype.values.get(dtype.default if given is None else str(given))
     if exact is None:
         model, precision = MODELS[checkpoint]
+        if model in dtype.models:
+            return dtype.models[model]
         fits = catalog.models[model].checkpoints_at(precision).values()
         exact = next((item.kv_precision for item in fits if item.hub_id == checkpoint), None)
     if exact is None and MODELS[checkpoint][0] in MODEL_DTYPE:

@@ -75,13 +75,15 @@ class ConfigFile(Sourced):
 class KvDtype(Sourced):
     """Where the KV cache's precision is said: an argument or a dotted key of the config file.
 
-    ``values`` maps what the engine takes to exact precisions; null is the checkpoint's own.
+    ``values`` maps what the engine takes to exact precisions; null is the engine's own choice: of
+    ``models`` where it has one for the model, else the checkpoint's.
     """
 
     name: str
     where: Literal["args", "file"] = "args"
     default: str
     values: dict[str, str | None]
+    models: dict[str, str] = {}
 
 
 class Settings(Document):
@@ -111,6 +113,18 @@ def _filled(item: Any, values: dict[str, Scalar]) -> Any:
         for name, value in values.items():
             item = item.replace("{" + name + "}", str(value))
     return item
+
+
+class Slots(Sourced):
+    """What limits the requests that a worker serves at once; further ones wait.
+
+    Whether it counts per attention rank or for the worker is ``topology.budgets``. ``default`` is null
+    where the engine computes it, or nobody says.
+    """
+
+    name: str
+    where: Literal["args", "file"] = "args"  # file: the argument of the same name counts where it is unset
+    default: int | None = None
 
 
 class PrefixCache(Sourced):
@@ -212,6 +226,7 @@ class Engine(Sourced):
     topology: TopologySpelling | None = None
     multi_node: MultiNode | None = None
     kv_dtype: KvDtype | None = None
+    slots: Slots | None = None
     prefix_cache: PrefixCache | None = None
     cache_reset: CacheReset | None = None
     effective_args: Asked | None = None

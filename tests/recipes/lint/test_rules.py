@@ -213,6 +213,22 @@ BAD = [
         "but kv_offload says none",
         at="schema_version",
     ),
+    Bad(
+        "slots",
+        AGG,
+        '"2 * concurrency"',
+        "concurrency / 2",
+        "64 requests are in flight, the server takes 32 at once: max-running-requests 32",
+        "warning",
+    ),
+    Bad(
+        "slots",
+        DISAGG,
+        "max(1, concurrency / dp)",
+        "concurrency / 4",
+        "8 requests are in flight, the server takes 2 at once: max-num-seqs 2",
+        "warning",
+    ),
     Bad("bands", AGG, "[16, max]", "[16, 32]", "concurrency 64 lies above the last band, 32"),
     Bad("bands", AGG, "[16, max]", "[2, max]", "no concurrency lies in the band 1 to 2", "warning"),
     Bad(

@@ -159,6 +159,8 @@ def kv_precision(context: Context) -> Iterable[Finding]:
             continue
         precision = dtype.values[value]
         if precision is None:
+            precision = dtype.models.get(context.recipe.model)
+        if precision is None:
             fits = context.model.checkpoints_at(context.recipe.precision.weights).values()
             own = {item.kv_precision for item in fits if context.recipe.checkpoint in (None, item.hub_id)}
             precision = next(iter(own)) if len(own) == 1 else None
@@ -311,6 +313,38 @@ def offload(context: Context) -> Iterable[Finding]:
     return said
 
 
+def slots(context: Context) -> Iterable[Finding]:
+    """All requests of a concurrency are served at once; where they are not, some wait, on purpose or not."""
+    said = Said(context, "slots", "warning")
+    facts, spelling = context.engine.slots, context.engine.topology
+    if facts is None:
+        return said
+    for case, part in parts(context):
+        if case.role_name == "prefill":
+            continue  # requests are handed on: fewer of them are there at once
+        given = part.args.get(facts.name)
+        loc: Place = ("scenarios", case.scenario.name)
+        if facts.where == "file":
+            found, loc = _in_files(context, case, part, facts.name.split("."), loc)
+            given = given if found is None else found
+        elif given is not None:
+            loc = value_loc(context, case, "args", facts.name)
+        value = facts.default if given is None else given
+        if not isinstance(value, int):
+            continue
+        ranks = case.role.dp_attention if spelling and spelling.budgets == "attention_rank" else 1
+        served = value * ranks * case.role.workers
+        if case.concurrency > served:
+            said.add(
+                loc,
+                f"{case.concurrency} requests are in flight, the server takes {served} at once: "
+                f"{facts.name} {value} ({case.label})",
+                "raise it, or list smaller concurrencies; where it is meant, the wait is part of the result",
+                key=case.topology.label(),
+            )
+    return said
+
+
 def _offloads(context: Context, part: Resolved) -> str | None:
     for name in ("enable-hierarchical-cache", "kv-offloading-size", "kv_offloading_size"):
         if part.args.get(name) not in (None, 0):
@@ -330,5 +364,6 @@ RULES = (
     Rule("kv-precision", "error", "precision.kv is what the server is told", kv_precision),
     Rule("acceptance", "error", "forced acceptance is declared and looked up, never a literal", acceptance),
     Rule("speculative", "error", "the arguments draft as the field speculative says", speculative),
+    Rule("slots", "warning", "the server takes as many requests at once as the concurrency asks", slots),
     Rule("offload", "error", "the arguments offload KV only where kv_offload says so", offload),
 )
