@@ -61,10 +61,29 @@ def test_compute_apps_go_to_their_device(fake_machine: Make, fakes: Any) -> None
     """The list of compute processes is joined by UUID; unknown memory stays unknown."""
     machine = fake_machine(["nvidia-smi"], fakes.h200s(2))
     machine.change(1, processes=[[5, "vllm, worker", None, "C"]])
-    said = this_host().run(list(nvidia.APPS_COMMAND)).stdout.replace("vllm, worker", '"vllm, worker"')
+    said = this_host().run(list(nvidia.APPS_COMMAND)).stdout
     devices = read_devices(this_host(), "nvidia").devices
     first, second = nvidia.with_apps(devices, nvidia.parse_apps(said))
     assert (first.processes, second.processes) == ((), (DeviceProcess(5, "vllm, worker", None),))
+
+
+def test_a_name_that_spoils_the_xml(fake_machine: Make, fakes: Any) -> None:
+    """The tool does not escape names of processes: then the CSV lists are read, and the process is seen."""
+    machine = fake_machine(["nvidia-smi"], fakes.h200s(2))
+    machine.change(1, used=8000, processes=[[5, "train <a & b>, x", 7990, "C"]])
+    report = read_devices(this_host(), "nvidia")
+    first, second = report.devices
+    assert (report.driver, first.processes, first.sku) == ("580.82.07", (), "h200")
+    assert second.processes == (DeviceProcess(5, "train <a & b>, x", 7990),)
+    assert (second.memory_used_mb, second.clock_max_mhz, second.ecc_uncorrected) == (8000, 1980, 0)
+    assert (second.throttle, second.needs_repair) == (None, None)
+
+
+def test_lists_that_are_cut_are_no_answer() -> None:
+    """A list of processes without its header or a pid is refused."""
+    for said in ("", "GPU is lost", "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\nGPU-1"):
+        with pytest.raises(UnreadableOutputError):
+            nvidia.parse_apps(said)
 
 
 def test_older_drivers_name_things_differently() -> None:

@@ -165,6 +165,10 @@ NVIDIA_COLUMNS = {
     "power.limit": ("W", lambda number, device: f"{device['cap']:.2f}"),
     "clocks.sm": ("MHz", lambda number, device: device["clock"]),
     "clocks.mem": ("MHz", lambda number, device: device["mem_clock"]),
+    "driver_version": ("", lambda number, device: "580.82.07"),
+    "clocks.max.sm": ("MHz", lambda number, device: 1980),
+    "ecc.errors.corrected.volatile.total": ("", lambda number, device: 3),
+    "ecc.errors.uncorrected.volatile.total": ("", lambda number, device: device["ecc_uncorrected"]),
     "temperature.gpu": ("", lambda number, device: device["temp"]),
 }
 RENAMED = {"clocks.sm": "clocks.current.sm", "clocks.mem": "clocks.current.memory"}

@@ -31,6 +31,26 @@ APPS_COMMAND = (
     "--format=csv",
 )
 
+FACTS = (
+    "index",
+    "uuid",
+    "name",
+    "driver_version",
+    "memory.total",
+    "memory.used",
+    "utilization.gpu",
+    "power.draw",
+    "power.limit",
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "temperature.gpu",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+)
+FACTS_COMMAND = ("nvidia-smi", f"--query-gpu={','.join(FACTS)}", "--format=csv")
+"""The devices once more, where the XML cannot be read: a process name with ``&`` spoils it."""
+
 QUERY = (
     "timestamp",
     "index",
@@ -92,7 +112,7 @@ def _from_row(row: Mapping[str, str], skus: Mapping[str, Sku]) -> Device:
         power_w=watts(row.get("power.draw")),
         power_cap_w=watts(row.get("power.limit")),
         clock_mhz=number(row.get("clocks.sm") or row.get("clocks.current.sm")),
-        clock_max_mhz=number(row.get("clocks.max.sm")),
+        clock_max_mhz=number(row.get("clocks.max.sm") or row.get("clocks.max.graphics")),
         memory_clock_mhz=number(row.get("clocks.mem") or row.get("clocks.current.memory")),
         temperature_c=number(row.get("temperature.gpu")),
         ecc_uncorrected=count(row.get("ecc.errors.uncorrected.volatile.total")),
@@ -101,15 +121,33 @@ def _from_row(row: Mapping[str, str], skus: Mapping[str, Sku]) -> Device:
 
 
 def parse_apps(output: str) -> dict[str, tuple[DeviceProcess, ...]]:
-    """Processes by device UUID, out of ``--query-compute-apps`` CSV with a header."""
+    """Processes by device UUID, out of ``--query-compute-apps`` CSV with a header.
+
+    Names are not quoted: what lies between the second comma and the last one is the name.
+    """
     found: dict[str, tuple[DeviceProcess, ...]] = {}
-    for row in rows_of(output):
-        pid = count(row.get("pid"))
-        if pid is None:
+    header, *lines = [line for line in output.splitlines() if line.strip()] or [""]
+    if not header.startswith("gpu_uuid"):
+        raise UnreadableOutputError("nvidia-smi printed no list of processes")
+    for line in lines:
+        uuid, _, rest = line.partition(", ")
+        pid, _, rest = rest.partition(", ")
+        name, _, memory = rest.rpartition(", ")
+        if not pid.isdigit():
             raise UnreadableOutputError("nvidia-smi printed a process without its pid")
-        process = DeviceProcess(pid, text(row.get("process_name")), mebibytes(row.get("used_gpu_memory")))
-        found[row["gpu_uuid"]] = (*found.get(row["gpu_uuid"], ()), process)
+        found[uuid] = (*found.get(uuid, ()), DeviceProcess(int(pid), text(name), mebibytes(memory)))
     return found
+
+
+def parse_facts(facts: str, apps: str, skus: Mapping[str, Sku]) -> DeviceReport:
+    """The report out of the two CSV lists: what the XML says beyond them is None.
+
+    :raises UnreadableOutputError: when one is unreadable.
+    """
+    rows = rows_of(facts)
+    devices = with_apps([_from_row(row, skus) for row in rows], parse_apps(apps))
+    driver = text(rows[0].get("driver_version")) if rows else None
+    return DeviceReport("nvidia", "nvidia-smi", driver, None, devices)
 
 
 def with_apps(devices: Sequence[Device], apps: Mapping[str, tuple[DeviceProcess, ...]]) -> tuple[Device, ...]:

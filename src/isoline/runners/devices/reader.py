@@ -83,7 +83,11 @@ def _why(done: Done) -> str:
 
 
 def _nvidia(host: Host, skus: Mapping[str, Sku], timeout_s: float) -> DeviceReport:
-    return nvidia.parse_xml(_said(host, nvidia.XML_COMMAND, timeout_s), skus)
+    try:
+        return nvidia.parse_xml(_said(host, nvidia.XML_COMMAND, timeout_s), skus)
+    except UnreadableOutputError:
+        facts, apps = (_said(host, argv, timeout_s) for argv in (nvidia.FACTS_COMMAND, nvidia.APPS_COMMAND))
+        return nvidia.parse_facts(facts, apps, skus)
 
 
 def _amd(host: Host, skus: Mapping[str, Sku], timeout_s: float) -> DeviceReport:
