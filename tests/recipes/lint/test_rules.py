@@ -218,7 +218,7 @@ BAD = [
         AGG,
         '"2 * concurrency"',
         "concurrency / 2",
-        "64 requests are in flight, the server takes 32 at once: max-running-requests 32",
+        "16 requests are in flight, the server takes 8 at once: max-running-requests 8",
         "warning",
     ),
     Bad(
