@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isoline.cli.output import FormatOption, emit
+from isoline.cli.output import Format, FormatOption, emit
 from isoline.settings import find_project
+
+if TYPE_CHECKING:
+    from isoline.catalog.facts import Catalog
 
 app = typer.Typer(help="Known engines and their arguments.")
 
 
 @app.command("list")
-def list_(format: FormatOption = "table") -> None:
-    """Engines of the catalog, and how many of their arguments are known."""
+def list_(
+    sku: Annotated[
+        str | None, typer.Option(help="The readiness card of this SKU: what each engine has, or lacks.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """Engines of the catalog, and how many of their arguments are known; or how ready they are for a SKU."""
     from isoline.catalog.facts import load_catalog
 
     catalog = load_catalog(find_project())
+    if sku is not None:
+        _card(catalog, sku, format)
+        return
     rows = []
     for key, engine in sorted(catalog.engines.items()):
         known = catalog.known_flags(key)
@@ -33,6 +45,40 @@ def list_(format: FormatOption = "table") -> None:
             }
         )
     emit(rows, format)
+
+
+def _card(catalog: Catalog, sku: str, format: Format) -> None:
+    """What each engine has for a SKU: recipes of this project, a public image, or what is missing."""
+    from isoline.catalog.documents import nearest
+    from isoline.catalog.facts import catalog_of
+    from isoline.errors import InputError
+    from isoline.recipes.load import load_recipe, recipe_ids
+
+    found = catalog.skus.get(sku)
+    if found is None:
+        raise InputError(f"unknown SKU {sku!r}", where="--sku", remedy=nearest(sku, catalog.skus))
+    project = find_project()
+    counts: Counter[str] = Counter()
+    with catalog_of(project):
+        for name in recipe_ids(project):
+            recipe = load_recipe(project, name).recipe
+            counts[recipe.engine] += recipe.sku == sku
+    rows = []
+    for key in sorted({name for name, count in counts.items() if count} | found.readiness.keys()):
+        said = found.readiness.get(key)
+        rows.append(
+            {
+                "engine": key,
+                "recipes": counts[key],
+                "image": said.image if said else None,
+                "missing": said.missing if said else None,
+                "source": said.source if said else None,
+                "dated": said.dated if said else None,
+            }
+        )
+    if format == "table":
+        typer.echo(f"{found.name}, {found.status}{f'; {found.note}' if found.note else ''}", err=True)
+    emit(rows, format, columns=["engine", "recipes", "image", "missing", "source", "dated"])
 
 
 @app.command()

@@ -21,16 +21,31 @@ RecipeArgument = Annotated[str, typer.Argument(help="Recipe id (its path under r
 
 
 @app.command("list")
-def list_(format: FormatOption = "table") -> None:
+def list_(
+    fits: Annotated[
+        str | None, typer.Option(metavar="POOL", help="Only recipes that this pool can start, by topology.")
+    ] = None,
+    sku: Annotated[str | None, typer.Option(help="Only recipes for this SKU.")] = None,
+    format: FormatOption = "table",
+) -> None:
     """All recipes of the project; one that cannot be read is listed with what is wrong."""
-    from isoline.catalog.documents import DocumentError
+    from isoline.catalog.documents import DocumentError, must_know
     from isoline.catalog.facts import catalog_of
+    from isoline.catalog.pools import load_pool
+    from isoline.recipes.fits import fitting
     from isoline.recipes.load import load_recipe, recipe_ids
 
     project = find_project()
     rows: list[dict[str, Any]] = []
     broken = 0
-    with catalog_of(project):
+    with catalog_of(project) as catalog:
+        pool = load_pool(project, fits) if fits is not None else None
+        if sku is not None:
+            try:
+                must_know(sku, catalog.skus, "SKU")
+            except ValueError as error:
+                what, _, mend = str(error).partition("; ")
+                raise InputError(what, where="--sku", remedy=mend) from None
         for recipe_id in recipe_ids(project):
             row: dict[str, Any] = {"recipe_id": recipe_id}
             try:
@@ -39,19 +54,28 @@ def list_(format: FormatOption = "table") -> None:
                 broken += 1
                 row["problem"] = error.line()
             else:
+                labels = [topology.label() for topology in recipe.topologies]
+                if pool is not None:
+                    labels = fitting(recipe, pool, catalog.engines[recipe.engine])
+                if not labels or sku not in (None, recipe.sku):
+                    continue
                 row |= {
                     "model": recipe.model,
                     "engine": recipe.engine,
                     "sku": recipe.sku,
                     "weights": recipe.precision.weights,
                     "kv": recipe.precision.kv,
-                    "topologies": " ".join(topology.label() for topology in recipe.topologies),
+                    "topologies": " ".join(labels),
                     "scenarios": " ".join(recipe.scenarios),
                     "status": recipe.status,
                 }
             rows.append(row)
     columns = ["recipe_id", "model", "engine", "sku", "weights", "kv", "topologies", "scenarios", "status"]
     emit(rows, format, columns=[*columns, "problem"] if broken else columns)
+    if not rows:
+        wanted = sku or (pool.sku if pool else None)
+        more = f"; what is missing: isoline engine list --sku {wanted}" if wanted else ""
+        typer.echo(f"no recipe{f' for {wanted}' if wanted else ''}{more}", err=True)
     if broken:
         raise IncompleteError(f"{broken} recipe(s) cannot be read", remedy="see the column problem")
 
