@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isoline.cli import sweep_control
 from isoline.cli.output import FormatOption, emit
 from isoline.errors import InputError
 from isoline.settings import load_settings
@@ -178,7 +179,9 @@ def run(
 
     outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
+    causes = ", ".join(f"{count} {cause}" for cause, count in sorted(outcome.skipped.items()))
     missing = f", {outcome.missing} without an attempt" if outcome.missing else ""
+    missing += f" ({causes})" if missing and causes else ""
     reused = f", {len(prepared.plan.reused)} reused" if prepared.plan.reused else ""
     did = f"{outcome.measured} measured now"
     if not outcome.measured:
@@ -188,7 +191,7 @@ def run(
         print(
             f"not every point is valid; see `isoline sweep status --run {outcome.run_id}`"
             if not outcome.interrupted
-            else "interrupted; run the same command again and it goes on",
+            else outcome.told or "interrupted; run the same command again and it goes on",
             file=sys.stderr,
         )
         raise typer.Exit(outcome.exit_code)
@@ -204,9 +207,12 @@ def _cause_columns(cause: CauseRecord | None) -> dict[str, Any]:
 
 
 def _status_rows(item: Run) -> list[dict[str, Any]]:
-    from isoline.sweeps.due import is_due
+    from isoline.sweeps.control import read_controls
     from isoline.sweeps.runs import records
+    from isoline.sweeps.sofar import last_skipped
 
+    controls, left = read_controls(item.work), last_skipped(item)
+    skipped = {point.point_id: f"skipped: {point.cause}" for point in left.points} if left else {}
     rows: list[dict[str, Any]] = []
     for point_id, attempts in records(item).items():
         last = attempts[-1] if attempts else None
@@ -215,10 +221,10 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
                 "point_id": point_id,
                 "attempts": len(attempts),
                 "verdict": last.verdict.value if last else None,
-                "reasons": " ".join(note.code for note in last.reasons) if last else None,
+                "reasons": " ".join(note.code for note in last.reasons) if last else skipped.get(point_id),
                 **_cause_columns(last.cause if last else None),
                 "accuracy": last.accuracy_state if last else None,
-                "due": is_due([record.verdict for record in attempts]),
+                "due": controls.is_due(point_id, [record.verdict for record in attempts]),
             }
         )
     rows += [
@@ -238,13 +244,14 @@ def _explained(item: Run) -> list[str]:
     lines: dict[str, str] = {}
     for path in sorted(item.folder.glob("_launch/*/launch.json")):
         with contextlib.suppress(OSError, ValueError):  # `results verify` is who tells of damage
-            for note in LaunchRecord.model_validate_json(path.read_bytes()).reasons:
+            record = LaunchRecord.model_validate_json(path.read_bytes())
+            for note in record.reasons:
                 lines[str(path)] = f"launch {path.parent.name}: {note.code}: {note.detail}; see {path.parent}"
-    is_closed = False
             if record.cause is not None:
                 why = _cause_columns(record.cause)
                 again = "worth a retry" if why["retry"] else "a retry will not help"
                 lines[f"{path} cause"] = f"  {why['cause']}: {why['proof']}; {again}; {record.cause.remedy}"
+    is_closed = False
     for attempts in records(item).values():
         for note in attempts[-1].reasons if attempts else ():
             reason = REASONS.get(note.code)
@@ -278,6 +285,12 @@ def status(
     overhead: Annotated[
         bool, typer.Option("--overhead", help="What the harness costs between two points.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Each change of phase, from the run's begin to its end; json: one line each."
+        ),
+    ] = False,
     store: StoreOption = None,
     format: FormatOption = "table",
 ) -> None:
@@ -295,10 +308,13 @@ def status(
         found = overhead_of([record for attempts in records(item).values() for record in attempts])
         emit([{"run_id": item.run_id, "overhead_median_s": found.median_s, "pairs": found.pairs}], format)
         return
+    if follow:
+        sweep_control.follow(settings, item, format)
+        return
     columns = ["point_id", "attempts", "verdict", "reasons", "accuracy", "due"]
-    emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
     if format != "table":  # there it has lines of its own
         columns += ["cause", "proof", "retry"]
+    emit(_status_rows(item), format, columns=columns, title=item.run_id if format == "table" else None)
     if format == "table":
         for line in _explained(item):
             typer.echo(line)
@@ -307,3 +323,13 @@ def status(
         last = events[-1]
         now = " ".join(str(last[key]) for key in ("phase", "point_id", "verdict") if last.get(key))
         typer.echo(f"last event {last['at']}: {last['event']} {now}".rstrip())
+
+
+for _verb in (
+    sweep_control.pause,
+    sweep_control.resume,
+    sweep_control.cancel,
+    sweep_control.skip,
+    sweep_control.retry,
+):
+    app.command()(_verb)

@@ -87,7 +87,7 @@ class Executor:
 
         :raises InfraError: for a full disk or a machine that cannot be cleaned.
         """
-        tidy(self.context.settings, self.run, self.progress.say, list(self._fleet.hosts.values()))
+        tidy(self.context.settings, self.run, self.progress.say, self.pool)
         say_who(self._state, self.pool.name, self.run)
         with full_disk_is_clear(self.context.settings.store):
             self._closes_at = window_of(self.pool.until, self.run, datetime.now(UTC))

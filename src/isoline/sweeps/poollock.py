@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from isoline.catalog.pools import Pool
 from isoline.errors import InfraError
 from isoline.results.bundle import utc_now, write_file
 from isoline.runners import gc, owners, ports
-from isoline.runners.hosts import Host, this_host
+from isoline.runners.cleaners import machines_of, register_cleaners
 from isoline.runners.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.settings import Settings
 from isoline.sweeps.context import folder_is_usable, full_disk_is_clear
@@ -82,15 +83,15 @@ def pool_lock(state: Path, pool: str) -> Iterator[None]:
         lock.release()
 
 
-def clean_up_after_others(
-    state: Path, say: Callable[[str], None], hosts: Sequence[Host] | None = None
-) -> None:
-    """End and remove what dead orchestrators left on these machines, and only that.
+def clean_up_after_others(state: Path, say: Callable[[str], None], pool: Pool | None = None) -> None:
+    """End and remove what dead orchestrators left here and on the pool's machines, and only that.
 
     :param say: told a line for each thing of which something ran, and for each machine that is silent.
     :raises InfraError: when something here cannot be ended: nothing can be measured beside it.
     """
-    found, silent = gc.find_all(state, [this_host(), *(host for host in hosts or () if not host.is_local)])
+    pools = [pool] if pool else []
+    register_cleaners(pools)
+    found, silent = gc.find_all(state, machines_of(pools))
     for line in silent:
         say(f"not looked at: {line}")
     for done in gc.remove_all(state, found):
@@ -109,14 +110,12 @@ def clean_up_after_others(
     ports.drop_stale(state)
 
 
-def tidy(
-    settings: Settings, run: Run, say: Callable[[str], None], hosts: Sequence[Host] | None = None
-) -> None:
+def tidy(settings: Settings, run: Run, say: Callable[[str], None], pool: Pool | None = None) -> None:
     """First of all, also where nothing is due: end orphans, seal or drop what a crash left of the run.
 
     :raises InfraError: for a full disk or a machine that cannot be cleaned.
     """
     with full_disk_is_clear(settings.store):
-        clean_up_after_others(settings.state, say, hosts)
+        clean_up_after_others(settings.state, say, pool)
         for line in clear_wreckage(run):
             Journal(run.work / JOURNAL).write("wreckage", what=line)

@@ -84,6 +84,20 @@ def window_of(until: str | None, run: Run, now: datetime) -> float | None:
     return next_close(until, now).timestamp()
 
 
+def _last_number(run: Run) -> int:
+    names = (path.name for path in (run.folder / SKIPPED).glob("[0-9]*"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+def last_skipped(run: Run) -> SkippedRecord | None:
+    """What the run left out when it last ended; None where it left out nothing, or that cannot be read."""
+    path = run.folder / SKIPPED / str(_last_number(run)) / "skipped.json"
+    try:
+        return SkippedRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def seal_skipped(run: Run, skips: Sequence[Skip], *, is_new: bool) -> None:
     """Seal what the run left out, unless it says what it said last time and nothing was measured since."""
     rows = [
@@ -91,18 +105,12 @@ def seal_skipped(run: Run, skips: Sequence[Skip], *, is_new: bool) -> None:
         for skip in skips
         for point_id in skip.points
     ]
-    folder = run.folder / SKIPPED
-    numbers = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal()]
-    number = max(numbers, default=0)
-    if number and not is_new:
-        with contextlib.suppress(OSError, ValueError):
-            data = (folder / str(number) / "skipped.json").read_bytes()
-            last = SkippedRecord.model_validate_json(data)
-            if [(item.point_id, item.cause) for item in last.points] == [
-                (item.point_id, item.cause) for item in rows
-            ]:
-                return
-    number += 1
+    last = last_skipped(run)
+    if last is not None and not is_new:
+        said = [(item.point_id, item.cause) for item in last.points]
+        if said == [(item.point_id, item.cause) for item in rows]:
+            return
+    number = _last_number(run) + 1
     name = f"{SKIPPED}/{number}"
     writer = BundleWriter(run.folder, "skipped", name, name)
     try:

@@ -62,7 +62,7 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
         due = count_due(plan, prepared.run)
         if due == 0 and prepared.run is not None:
             # Nothing to measure, but the run may have been killed while it stopped its last server.
-            tidy(settings, prepared.run, lambda line: print(line, file=sys.stderr))
+            tidy(settings, prepared.run, lambda line: print(line, file=sys.stderr), pool)
             return outcome_of(prepared.run)
         context = make_context(
             settings,

@@ -1,0 +1,115 @@
+"""Pools and nodes as an operator sees them: who has what, in which phase, until when, what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from isoline.catalog.pools import Pool
+from isoline.results.bundle import WORK
+from isoline.runners import leases, quarantine
+from isoline.runners.preflight import hosts_of
+from isoline.sweeps.fleet import PLACED_BY_US
+from isoline.sweeps.journal import JOURNAL, read_journal
+from isoline.sweeps.poollock import holder_of
+
+Row = dict[str, Any]
+
+
+def node_names(pool: Pool) -> list[str]:
+    """The nodes that we place launches on; none where the pool's own scheduler does."""
+    return [host.name for host in hosts_of(pool)] if pool.launcher in PLACED_BY_US else []
+
+
+def list_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
+    """One row for each pool."""
+    taken = [lease for lease in leases.all_leases(state) if lease.life != "dead"]
+    rows = []
+    for pool in pools:
+        nodes = node_names(pool)
+        away = quarantine.kept_away(state, pool, now)
+        holder = holder_of(state, pool.name)
+        rows.append(
+            {
+                "pool": pool.name,
+                "launcher": pool.launcher,
+                "sku": pool.sku,
+                "nodes": len(nodes) or pool.nodes,
+                "accelerators": pool.accelerators,
+                "max_parallel": pool.max_parallel,
+                "until": pool.until,
+                "in_flight": sum(lease.pool == pool.name for lease in taken),
+                "closed": [name for name in nodes if name in away] if nodes else sorted(away),
+                "run_id": holder.run_id if holder else None,
+            }
+        )
+    return rows
+
+
+def status_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
+    """One row for each launch on each node, and one for each node without."""
+    every = leases.all_leases(state)
+    journals: dict[str, list[dict[str, Any]]] = {}
+    records = {item.node: item for item in quarantine.all_nodes(state)}
+    rows = []
+    for pool in pools:
+        away = quarantine.kept_away(state, pool, now)
+        mine = [lease for lease in every if lease.pool == pool.name]
+        for node in node_names(pool):
+            record = records.get(node)
+            errors = record.errors_at(now) if record else []
+            last = f"{errors[-1].at} {errors[-1].code}: {errors[-1].detail}" if errors else None
+            here = [lease for lease in every if node in dict(lease.places)]
+            common = {"pool": pool.name, "node": node, "state": away.get(node, "busy" if here else "free")}
+            rows += [{**common, **_of_lease(lease, node, journals, last)} for lease in here]
+            if not here:
+                rows.append({**common, **_EMPTY, "last_error": last})
+        for lease in mine:
+            if not lease.places:
+                found = _of_lease(lease, None, journals, None)
+                rows.append({"pool": pool.name, "node": None, "state": "busy", **found})
+    return rows
+
+
+_EMPTY: Row = dict.fromkeys(
+    ("devices", "launch", "run_id", "point", "phase", "since", "eta", "eta_s", "last_error")
+)
+
+
+def _of_lease(
+    lease: leases.Lease, node: str | None, journals: dict[str, list[dict[str, Any]]], last: str | None
+) -> Row:
+    """What a launch does, off its run's journal."""
+    if lease.run_folder not in journals:
+        journals[lease.run_folder] = read_journal(Path(lease.run_folder) / WORK / JOURNAL)
+    events = [item for item in journals[lease.run_folder] if item.get("launch_id") == lease.launch_id]
+    phase: dict[str, Any] = next((item for item in reversed(events) if item.get("phase")), {})
+    failed = next((item for item in reversed(journals[lease.run_folder]) if _is_bad(item)), None)
+    if last is None and failed is not None:
+        last = f"{failed['at']} {failed['cause']}"
+    life = {"dead": " (its orchestrator is dead: `isoline pool gc`)", "elsewhere": " (of another machine)"}
+    return {
+        "devices": list(dict(lease.places).get(node, ())) if node else None,
+        "launch": lease.launch_id + life.get(lease.life, ""),
+        "run_id": lease.run_id,
+        "point": phase.get("point_id"),
+        "phase": phase.get("phase"),
+        "since": phase.get("at") or lease.since,
+        "eta": lease.ends_at,
+        "eta_s": _left(lease.ends_at),
+        "last_error": last,
+    }
+
+
+def _is_bad(event: Mapping[str, Any]) -> bool:
+    bad = event.get("event") == "launch_failed" or event.get("verdict") in ("invalid", "infra_error")
+    return bad and bool(event.get("cause"))
+
+
+def _left(ends_at: str | None) -> float | None:
+    """Seconds until an expected end, not below 0."""
+    if ends_at is None:
+        return None
+    return round(max((datetime.fromisoformat(ends_at) - datetime.now(UTC)).total_seconds(), 0.0), 0)
