@@ -17,7 +17,7 @@ from isoline.runners.pool_file import Wish, checked, places, pool_text
 
 BIG = Disk("/mnt/nvme0", "xfs", 10**13, 8 * 10**12)
 ROOT = Disk("/", "ext4", 10**12, 3 * 10**11)
-NFS = Disk("/home", "nfs4", 10**14, 5 * 10**13)
+NFS = Disk("/shared", "nfs4", 10**14, 5 * 10**13)
 DF = """\
 overlay 922498048 83100000 /
 ext4 1000000 900000 /boot
@@ -100,7 +100,7 @@ def test_unlike_devices_are_no_pool() -> None:
 def test_disks_are_chosen_by_space() -> None:
     """Weights go where most room is; scratch stays on a local disk."""
     assert places((BIG, ROOT))[:2] == ("/mnt/nvme0/isoline/models", "/mnt/nvme0/isoline/scratch")
-    assert places((NFS, BIG, ROOT))[:2] == ("/home/isoline/models", "/mnt/nvme0/isoline/scratch")
+    assert places((NFS, BIG, ROOT))[:2] == ("/shared/isoline/models", "/mnt/nvme0/isoline/scratch")
     assert places((ROOT,))[0] == "/srv/isoline/models"
     assert places(())[2] is None
     found = parse_disks(DF)
