@@ -238,6 +238,7 @@ class LaunchRecord(Record):
     signal: int | None
     points: list[str]  # point ids that it served
     cause: CauseRecord | None = None  # why it failed, where its log tells
+    compile_cache: dict[str, Any] | None = None  # {key, cold} of the folder it compiled into
 
 
 class SkippedPoint(Record):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -98,6 +98,22 @@ class PastLoad:
 
     weights_bytes: int
     ready_s: float
+
+
+def weights_bytes(identity: Mapping[str, Any]) -> int | None:
+    """Bytes that a launch reads, by its identity and the catalog; None where they are not known."""
+    model = load_catalog().models.get(str(identity["model"]))
+    if model is None:
+        return None
+    total = 0
+    for row in identity["weights"]:
+        files = [file.bytes for file in model.weights if file.sha256 == row.get("sha256")]
+        stores = [one for one in model.checkpoints.values() if one.hub_id == row.get("hub_id")]
+        known = files + [one.bytes or int((one.size_gb or 0) * 1e9) for one in stores]
+        if not any(known):
+            return None
+        total += max(known)
+    return total or None
 
 
 def past_rate(loads: Sequence[PastLoad], compile_s: float) -> float | None:
@@ -254,7 +270,9 @@ class ReadyClock:
             return self._over(f"not ready after {took:.0f} s, the hard cap")
         if still >= self.budget.stall_s:
             return self._over(f"no progress for {still:.0f} s")
-        if took >= self.budget.deadline_s and still >= min(GRACE_S, self.budget.stall_s):
+        if took >= self.budget.deadline_s and still >= min(
+            GRACE_S, self.budget.stall_s, self.budget.deadline_s
+        ):
             return self._over(f"not ready after {took:.0f} s and no progress for {still:.0f} s")
         return None
 
