@@ -12,7 +12,14 @@ import pytest
 from isoline.catalog.facts import load_catalog
 from isoline.runners.devices import amd, nvidia, rocm
 from isoline.runners.devices.model import DeviceProcess, UnreadableOutputError, sku_of
-from isoline.runners.devices.reader import detect, has_tool, read_devices, vendor_of
+from isoline.runners.devices.reader import (
+    commands_of,
+    detect,
+    has_tool,
+    read_devices,
+    vendor_of,
+    with_commands,
+)
 from isoline.runners.hosts import ToolUnavailableError, this_host
 
 Make = Callable[..., Any]
@@ -210,3 +217,18 @@ def test_a_public_file_of_amd_smi(project_root: Path) -> None:
         "6.16.6", "AMD Instinct MI355X", "mi355x", 1400, 294896, "0000:05:00.0",
     )  # fmt: skip
     assert (item.power_w, item.processes, item.throttle) == (None, None, None)
+
+
+def test_without_ps_the_tools_own_names_stay(
+    fake_machine: Make, fakes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds a device is still said where ps is missing: it is a nicety, no condition."""
+    machine = fake_machine(["nvidia-smi"], fakes.h200s(1))
+    machine.change(0, processes=[[5, "python3", 100, "C"]])
+    report = read_devices(this_host(), "nvidia")
+    monkeypatch.setenv("PATH", str(machine.bin))
+    assert commands_of(this_host(), [5]) == {}
+    assert with_commands(report, {}).devices[0].processes == (DeviceProcess(5, "python3", 100),)
+    assert with_commands(report, {5: "me: train"}).devices[0].processes == (
+        DeviceProcess(5, "me: train", 100),
+    )

@@ -309,7 +309,7 @@ AMD = {
 
 def amd_monitor(said: dict) -> list:
     return [
-        f"{int(time.time())},{number},{known(device['power'], '', 'N/A')},"
+        f"{int(time.time())},{number},0,{known(device['power'], '', 'N/A')},{device['cap']},"
         f"{known(device['temp'], '', 'N/A')},40,"
         f"{device['clock']},{known(device['util'], '', 'N/A')},0,{device['mem_clock']},"
         f"{known(device['used'], '', 'N/A')},{device['total'] - (device['used'] or 0)},{device['total']},1"
@@ -318,7 +318,7 @@ def amd_monitor(said: dict) -> list:
 
 
 AMD_HEAD = (
-    "timestamp,gpu,power_usage,hotspot_temperature,memory_temperature,gfx_clk,gfx,mem,mem_clock,"
+    "timestamp,gpu,xcp,power_usage,max_power,hotspot_temperature,memory_temperature,gfx_clk,gfx,mem,mem_clock,"
     "vram_used,vram_free,vram_total,vram_percent"
 )
 

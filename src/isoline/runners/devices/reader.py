@@ -113,10 +113,13 @@ def _cpu(host: Host, skus: Mapping[str, Sku], timeout_s: float) -> DeviceReport:
 
 
 def commands_of(host: Host, pids: list[int]) -> dict[int, str]:
-    """``user: command line`` of processes, as far as they can be seen from here."""
+    """``user: command line`` of processes, as far as they can be seen; without ps the tool's names stay."""
     if not pids:
         return {}
-    done = host.run(["ps", "-o", "pid=,user=,args=", "-p", ",".join(map(str, pids))])
+    try:
+        done = host.run(["ps", "-o", "pid=,user=,args=", "-p", ",".join(map(str, pids))])
+    except ToolUnavailableError:
+        return {}
     found = {}
     for line in done.stdout.splitlines():
         pid, _, rest = line.strip().partition(" ")
