@@ -2,8 +2,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from isoline.results.reasons import Verdict, worst
+from isoline.runners import foreign, owners
 from isoline.runners.foreign import CpuMark, busy_line, foreign_share, mark
 
 
@@ -45,3 +48,28 @@ def test_running_out_of_time_on_a_busy_machine_is_the_machines_fault() -> None:
     assert busy_line(0.5) is None
     assert busy_line(None) is None
     assert worst(["load_timeout", "machine_busy"]) is Verdict.INFRA_ERROR
+
+
+def test_our_other_launches_are_named(
+    state: Path, spawn: Callable[..., subprocess.Popen[bytes]], eventually: Callable[..., None]
+) -> None:
+    """The CPU time of another launch of ours is told by its id, that of the measured one is not."""
+    code = "while True: sum(range(10000))"
+    for name in ("mine-1", "other-1"):
+        owner = owners.claim(state, run_id="r", launch_id=name, what="server")
+        spawn(owners.wrap(state, owner, [sys.executable, "-c", code]), env=os.environ | owners.label(owner))
+    before = foreign.launches_cpu_s(state, "mine-1")
+    eventually(lambda: foreign.launches_cpu_s(state, "mine-1").get("other-1", 0.0) > 0.3, 60.0)
+    after = foreign.launches_cpu_s(state, "mine-1")
+    assert set(after) == {"other-1"}
+    assert foreign.shares(before, after, 1.0, 2)["other-1"] > 0.1
+
+
+def test_shares_of_launches() -> None:
+    """A launch that came meanwhile counts from nothing, one that is gone has nothing; no time, no share."""
+    assert foreign.shares({"a": 1.0, "gone": 5.0}, {"a": 2.0, "new": 4.0}, 10.0, 2) == {
+        "a": 0.05,
+        "gone": 0.0,
+        "new": 0.2,
+    }
+    assert foreign.shares({}, {"a": 1.0}, 0.0, 2) == {}

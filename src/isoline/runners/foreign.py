@@ -11,8 +11,11 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
+
+from isoline.runners import owners, proc
 
 
 def machine_cpu_s() -> float:
@@ -35,6 +38,38 @@ def own_cpu_s() -> float:
     """CPU seconds of this process."""
     times = os.times()
     return times.user + times.system
+
+
+def launches_cpu_s(state: Path, but: str) -> dict[str, float]:
+    """CPU seconds of this orchestrator's other launches on this machine, their load generators included.
+
+    Beside a measurement on SKU ``cpu`` they are other programs as well; so they are named.
+
+    :param but: the launch that is measured.
+    :returns: by launch id; of processes that live now.
+    """
+    sessions: dict[int, str] = {}
+    for owner in owners.all_owners(state):
+        child = owners.child_of(state, owner.token)
+        if child and owner.orchestrator_pid == os.getpid() and owner.launch_id != but:
+            sessions[child.sid] = owner.launch_id
+    found: dict[str, float] = {}
+    for item in proc.all_procs() if sessions else ():
+        if item.sid in sessions:
+            name = sessions[item.sid]
+            found[name] = found.get(name, 0.0) + processes_cpu_s([item.pid])
+    return found
+
+
+def shares(before: dict[str, float], after: dict[str, float], wall_s: float, cores: int) -> dict[str, float]:
+    """Share of all cores that each launch used in between, 0 to 1.
+
+    Of a launch that was not there before all counts; one whose processes ended meanwhile has 0.
+    """
+    if wall_s <= 0 or cores < 1:
+        return {}
+    used = {name: max(after.get(name, 0.0) - before.get(name, 0.0), 0.0) for name in before | after}
+    return {name: round(min(seconds / (wall_s * cores), 1.0), 3) for name, seconds in sorted(used.items())}
 
 
 @dataclass(frozen=True)

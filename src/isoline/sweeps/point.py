@@ -201,6 +201,7 @@ class Attempt:
         self.seen.spec = spec
         state = self.context.settings.state
         before = foreign.mark(self.live.server.pids())
+        others = foreign.launches_cpu_s(state, self.live.launch_id)
         scratch = make_scratch()
         with owners.owned(
             state,
@@ -223,6 +224,12 @@ class Attempt:
                 scratch=scratch,
             )
         self.seen.outcome = outcome
+        self.seen.beside = foreign.shares(
+            others,
+            foreign.launches_cpu_s(state, self.live.launch_id),
+            outcome.wall_s,
+            os.cpu_count() or 1,
+        )
         self.seen.foreign_cpu_share = foreign.foreign_share(
             before, foreign.mark(self.live.server.pids()), outcome.cpu_s, os.cpu_count() or 1
         )

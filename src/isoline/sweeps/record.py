@@ -91,7 +91,8 @@ class Seen:
     table: pa.Table | None = None
     telemetry: pa.Table | None = None  # the slice that the bundle holds
     version: str = ""
-    foreign_cpu_share: float | None = None  # of all cores, by programs that are not ours
+    foreign_cpu_share: float | None = None  # of all cores, by programs that are not this launch's
+    beside: dict[str, float] = field(default_factory=dict)  # our other launches among them, by id
     cause: CauseRecord | None = None  # why the server failed, by its log
 
     @property
@@ -155,6 +156,7 @@ def _client(job: Job, seen: Seen) -> dict[str, Any]:
         **client_record(seen.spec.profile, version, seen.spec, seen.outcome, seen.table),
         "client_warmup_s": client_warmup_s(seen.requests),
         "foreign_cpu_share": seen.foreign_cpu_share,
+        "beside": seen.beside,
     }
 
 
