@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isoline.results.reasons_causes import CAUSES
+from isoline.results.reasons_jobs import JOBS
 from isoline.results.reasons_machine import MACHINE
 from isoline.results.verdicts import MAX_INFRA_RETRIES, SEVERITY, Reason, Verdict
 from isoline.results.verdicts import row as _r
@@ -262,6 +263,7 @@ REASONS: dict[str, Reason] = {
         ),
         *CAUSES,
         *MACHINE,
+        *JOBS,
     )
 }
 

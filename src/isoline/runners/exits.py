@@ -31,7 +31,9 @@ def exit_status(returncode: int | None) -> ExitStatus:
 
 
 def reason_of_exit(status: ExitStatus) -> str:
-    """``server_killed`` for a signal from outside, ``server_died`` for everything else."""
+    """Its own reason where it has one, else ``server_killed`` for a signal from outside, ``server_died``."""
+    if status.reason is not None:
+        return status.reason
     return KILLED_FROM_OUTSIDE if status.signal in OUTSIDE_SIGNALS else DIED
 
 

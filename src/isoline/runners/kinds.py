@@ -23,6 +23,10 @@ def launcher_for(kind: str, settings: Settings, progress: Progress | None = None
             from isoline.runners.container import ContainerLauncher
 
             return ContainerLauncher(settings, progress)
+        case "slurm":
+            from isoline.runners.slurm import SlurmLauncher
+
+            return SlurmLauncher(settings, progress)
         case "endpoint":
             from isoline.runners.endpoint import EndpointLauncher
 

@@ -23,6 +23,7 @@ from isoline.results.reasons import REASONS, Verdict
 from isoline.runners.hosts import Host, this_host
 
 if TYPE_CHECKING:
+    from isoline.runners.deadlines import ReadyBudget
     from isoline.runners.engines.base import EngineAdapter
     from isoline.runners.parts import Part
     from isoline.runners.watch import Watch
@@ -64,11 +65,12 @@ class StoppedError(IsolineError):
 
 @dataclass(frozen=True)
 class Deadlines:
-    """How long each phase may take, seconds."""
+    """How long each phase may take, seconds. ``ready``: by size, where more than ``ready_s`` is known."""
 
     ready_s: float = 120.0
     reset_s: float = 30.0
     stop_s: float = 10.0
+    ready: ReadyBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -146,10 +148,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a process ended: an exit code or a signal, never both; both null = unknown."""
+    """How a process ended: an exit code or a signal, never both; both null = unknown.
+
+    ``reason``: a reason code where somebody says why (a batch system that took the node away).
+    """
 
     exit_code: int | None
     signal: int | None
+    reason: str | None = None
 
     def text(self) -> str:
         """``exit code 1`` or ``signal 6 (SIGABRT)``."""

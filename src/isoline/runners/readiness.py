@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
 from isoline.runners import proc
+from isoline.runners.deadlines import STALL_S, IoMeter, LogProgress, ReadyBudget, ReadyClock, parse_io
 from isoline.runners.engines.base import EngineCallError
 from isoline.runners.exits import KILLED_FROM_OUTSIDE, log_tail, reason_of_exit
 from isoline.runners.launcher import ExitStatus, Readiness, Server, ShouldStop, StoppedError
@@ -25,6 +28,8 @@ WRONG_ANSWERS = 3
 
 PROBE_S = 2.0
 ANSWER_S = 30.0
+LOOK_EVERY_S = 1.0
+LOG_BYTES = 1 << 20
 
 
 class ReadyWait:
@@ -40,8 +45,10 @@ class ReadyWait:
 
     def wait(self, should_stop: ShouldStop | None) -> Readiness:
         """Until it is ready. :raises PhaseFailedError, StoppedError: as the launcher's ``ready``."""
-        server, deadline_s = self.server, self.server.spec.deadlines.ready_s
+        server = self.server
         began = time.monotonic()
+        clock = ReadyClock(budget_of(server), began)
+        progress = Progress(server)
         while True:
             if should_stop and (why := should_stop()):
                 raise StoppedError(why)
@@ -49,10 +56,12 @@ class ReadyWait:
             if ended or self._foreign_ports():
                 self._again_on_other_ports(ended)
                 continue
-            left = deadline_s - (time.monotonic() - began)
-            if left <= 0:
-                code = "not_generating" if self.answered else "launch_timeout"
-                self.launcher.fail(server, code, f"not ready after {deadline_s:.0f} s: {self.last}")
+            now = time.monotonic()
+            late = clock.tell(now, progress.bytes_read(now), progress.log(now))
+            if late is not None:
+                code = "not_generating" if self.answered else late.code
+                self.launcher.fail(server, code, f"{self.last}; {late.why}")
+            left = clock.budget.hard_cap_s - (now - began)
             silent = next((part for part in server.parts if not self._answers(part)), None)
             if silent is not None:
                 if not server.spec.is_alone:
@@ -147,6 +156,7 @@ class ReadyWait:
             code = server.adapter.explain_exit(log_tail(part.log, part.log_offset))
             if reason_of_exit(status) == KILLED_FROM_OUTSIDE:
                 code = KILLED_FROM_OUTSIDE
+            code = status.reason or code
             if code != "port_in_use":
                 who = "" if server.spec.is_alone else f"{part.name} was "
                 detail = f"{who}ended by {status.text()} before it was ready"
@@ -161,6 +171,50 @@ class ReadyWait:
                 log.write(f"isoline: port {was} was taken, starting again on {server.port}\n".encode())
         launcher.start_next(server)
         server.port_tries += 1
+
+
+def budget_of(server: Server) -> ReadyBudget:
+    """The deadlines of a start: by size where the launch says, else the recipe's own alone."""
+    deadlines = server.spec.deadlines
+    if deadlines.ready is not None:
+        return deadlines.ready
+    limit = deadlines.ready_s
+    return ReadyBudget(limit, limit, max(limit, STALL_S), f"{limit:.0f} s")
+
+
+class Progress:
+    """What a start does, asked about once a second: bytes read by its processes, lines in its logs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._meter = IoMeter()
+        self._logs: dict[Path, int] = {}
+        self._lines = LogProgress(server.spec.engine)
+        self._next_io = self._next_log = 0.0
+
+    def bytes_read(self, now: float) -> int | None:
+        """Bytes read so far; None where it was not looked, or cannot be seen."""
+        if now < self._next_io:
+            return None
+        self._next_io = now + LOOK_EVERY_S
+        found: dict[int, int] = {}
+        for pid in self._server.pids():
+            with contextlib.suppress(OSError):
+                found[pid] = parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii"))
+        return self._meter.tell(found) if found else None
+
+    def log(self, now: float) -> LogProgress:
+        """The lines of progress in the logs so far."""
+        if now >= self._next_log:
+            self._next_log = now + LOOK_EVERY_S
+            for part in self._server.parts:
+                at = self._logs.get(part.log, part.log_offset)
+                with contextlib.suppress(OSError), part.log.open("rb") as file:
+                    file.seek(at)
+                    text = file.read(LOG_BYTES)
+                    self._logs[part.log] = at + len(text)
+                    self._lines.feed(text.decode(errors="replace"))
+        return self._lines
 
 
 def listens(part: Part) -> bool:

@@ -4,9 +4,10 @@ The script places every program on the nodes of its job, writes its files there,
 order and ends with the first that ends. What it leaves in its scratch folder on the first node:
 ``nodes`` and ``hosts`` (Slurm's names and the addresses to connect to, one a line), for each program
 ``NAME.I.log`` and, once it ended, ``NAME.I.exit`` (its code); the ranks of a worker after the first are
-``NAME.I.rankR``. No other folder has to be shared. Codes of the script's own: 90 scratch cannot be
-made, 91 too few nodes, 92 files cannot be written, 93 and 94 a program ended, or was not ready in
-time, while another waited for it; 143 told to end.
+``NAME.I.rankR``. Of several programs each has a folder ``NAME.I`` of its own as its scratch. No other
+folder has to be shared. Codes of the script's own: 90 scratch cannot be made, 91 too few nodes, 92 files
+cannot be written, 93 and 94 a program ended, or was not ready in time, while another waited for it; 143
+told to end.
 
 The placeholders of the text are :func:`placeholders_of`; a launcher fills them with :func:`filled_script`.
 """
@@ -27,6 +28,10 @@ from isoline.recipes.placement import Place, nodes_for, placed
 from isoline.recipes.renderers import slurm_parts as parts
 from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
 from isoline.recipes.renderers.text import header, quoted
+
+INSIDE_FILES = "/files"
+FILES_MOUNT = f"{{scratch}}/files:{INSIDE_FILES}:ro"
+"""Where the files of a launch are in containers whose scratch is one program's own folder."""
 
 READY_S = 3600
 """How long a program waits for those before it, where nobody says."""
@@ -104,6 +109,7 @@ class _Script:
                 where=f"pool {pool.name}",
                 remedy="use a pool with pyxis or apptainer",
             )
+        self.is_alone = len(self.places) == 1
         self.runtime: Container | None = None
         if slurm.container in ("docker", "podman"):
             assert pool.container is not None
@@ -160,6 +166,8 @@ class _Script:
     def _prepare(self) -> list[str]:
         """Folders and files on every node, before any program starts."""
         rows = ["set -e", "mkdir -p {scratch}/files"]
+        if not self.is_alone:
+            rows += [f"mkdir -p {self._own(*each)}" for each in self.places]
         addresses: dict[str, str] = {}
         for command in self.deployment.commands:
             for name, content in sorted(command.config_files.items()):
@@ -255,10 +263,19 @@ class _Script:
             told = replace(command, argv=argv, env=env)
             run = container_argv(self.deployment, told, self.runtime)
             run = [filled(word, {k: values[k] for k in ("container_name", "devices")}) for word in run]
+            if not self.is_alone:
+                at = run.index(f"{{scratch}}:{INSIDE_SCRATCH}")
+                run[at : at + 1] = [
+                    f"{self._own(command.name, worker)}:{INSIDE_SCRATCH}",
+                    "--volume",
+                    FILES_MOUNT,
+                ]
             return [*self._runtime_env(), "bash", "-c", '\x03"$contained"', "isoline", *run]
         env = {**self._visible(command, place), **env}
         given = [f"{name}={value}" for name, value in env.items()]
-        mounts = f"{container.model_cache}:/models:ro,{{scratch}}:{INSIDE_SCRATCH}" if container else ""
+        mounts = f"{container.model_cache}:/models:ro," if container else ""
+        mounts += f"{self._own(command.name, worker)}:{INSIDE_SCRATCH}"
+        mounts += "" if self.is_alone else f",{FILES_MOUNT}"
         match self.slurm.container:
             case "pyxis":
                 return [
@@ -285,6 +302,10 @@ class _Script:
             case _:
                 return [*(["env", *given] if given else []), *argv]
 
+    def _own(self, name: str, worker: int) -> str:
+        """A program's own folder on its nodes: what several write must not be one file."""
+        return "{scratch}" if self.is_alone else f"{{scratch}}/{name}.{worker}"
+
     def _urls(self, word: str) -> list[str]:
         """One word for each worker, where the word is nothing but {url} or {url.ROLE}."""
         if word not in ("{url}", "{url.aggregated}", "{url.prefill}", "{url.decode}"):
@@ -304,7 +325,11 @@ class _Script:
         """What the placeholders of a program are in this script; other ones are the launcher's."""
         places = self.places[command.name, worker]
         one = f"{command.name}_{worker}"
-        inside = "{scratch}" if self.slurm.container == "none" else INSIDE_SCRATCH
+        is_bare = self.slurm.container == "none"
+        inside = self._own(command.name, worker) if is_bare else INSIDE_SCRATCH
+        files = (
+            "{scratch}/files" if is_bare else (f"{INSIDE_SCRATCH}/files" if self.is_alone else INSIDE_FILES)
+        )
         first = self.deployment.workers[0]
         values = {
             "role": command.role or command.name,
@@ -326,11 +351,11 @@ class _Script:
                     for number in range(other.workers)
                 }
         for name in command.config_files:
-            values[f"file.{name}"] = f"{inside}/files/{command.name}/{name}"
+            values[f"file.{name}"] = f"{files}/{command.name}/{name}"
         words = [*command.argv_of(rank), *command.env.values()]
         for name in placeholders_in(words):
             if name.startswith("file.") and name not in values:
-                values[name] = f"{inside}/files/{name.removeprefix('file.')}"
+                values[name] = f"{files}/{name.removeprefix('file.')}"
         return values
 
     def _is_amd(self) -> bool:

@@ -137,6 +137,8 @@ def functions(sweep: list[str], *, is_shared: bool) -> list[str]:
             '  echo "$code" >"$scratch/finished"',
             f"  end=$(( SECONDS + {COLLECT_S} ))",
             "  until [[ -e $scratch/collected ]] || (( SECONDS >= end )); do sleep 1; done",
+            '  timeout 60 srun --overlap --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1'
+            ' --input=none rm -rf "$scratch"',
         ]
     return [
         *rows,

@@ -1,0 +1,330 @@
+"""The Slurm launcher on a real cluster of two nodes, with podman started by srun on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoline.catalog.facts import load_catalog
+from isoline.catalog.pools import Pool
+from isoline.recipes.deployment import Command, deployment_of
+from isoline.recipes.load import load_recipe
+from isoline.recipes.render import render
+from isoline.runners import gc, owners
+from isoline.runners.hosts import this_host
+from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
+from isoline.runners.slurm import SlurmLauncher, job_of
+from isoline.runners.slurm_gc import Jobs
+from isoline.settings import Settings
+from isoline.sweeps.sources import inputs_of, shape_of
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
+
+RECIPE = "smollm2-135m/llamacpp-cpu-q4_1-container"
+RUN = "20260101T000000Z-test-abcdef"
+
+
+@pytest.fixture
+def cluster(slurm: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The cluster, and Slurm's commands of this process talk to it."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    return slurm
+
+
+@pytest.fixture
+def pool(project_root: Path, podman: Any, cluster: Any, tmp_path: Path) -> Pool:
+    """Two nodes under Slurm, podman started by srun, launches share a node."""
+    return Pool.model_validate(
+        {
+            "schema_version": 1,
+            "name": "test-slurm",
+            "launcher": "slurm",
+            "sku": "cpu",
+            "nodes": 2,
+            "client_profile": "shared-cpu",
+            "container": {
+                "runtime": "podman",
+                "device_profile": "cpu",
+                "model_cache": str(project_root / ".isoline" / "weights"),
+                "scratch": str(tmp_path / "node-scratch"),
+                "shm_gb": 1,
+                "env": podman.env,
+            },
+            "slurm": {
+                "partition": "cpu",
+                "container": "podman",
+                "exclusive": False,
+                "time_limit_min": 5,
+                "extra": ["--cpus-per-task=1"],
+            },
+        }
+    )
+
+
+@pytest.fixture
+def spec(
+    project_root: Path, pool: Pool, settings: Settings, tmp_path: Path, container_image: Any
+) -> LaunchSpec:
+    """A launch of the demo's container recipe under Slurm."""
+    loaded = load_recipe(project_root, RECIPE)
+    shape = shape_of(project_root, "demo-short")
+    rendered = render(loaded, loaded.recipe.topologies[0], pool, shape, 1, inputs_of(project_root, loaded))
+    model = load_catalog().models[loaded.recipe.model]
+    weights = tuple(item for item in model.weights if item.precision == loaded.recipe.precision.weights)
+    return LaunchSpec(
+        run_id=RUN,
+        launch_id="slurm-1",
+        engine="llamacpp",
+        alias=loaded.recipe.model,
+        deployment=deployment_of(rendered.identity),
+        weights=weights,
+        packages=(),
+        scratch=settings.state / "scratch" / "slurm-1",
+        log=tmp_path / "bundle" / "server.log",
+        deadlines=Deadlines(ready_s=90, reset_s=30, stop_s=10),
+        pool=pool,
+        devices=(0,),
+    )
+
+
+@pytest.fixture
+def launcher(settings: Settings) -> SlurmLauncher:
+    """A launcher with a state folder of its own."""
+    return SlurmLauncher(settings)
+
+
+@pytest.fixture
+def start(launcher: SlurmLauncher, cluster: Any, podman: Any) -> Iterator[Callable[[LaunchSpec], Server]]:
+    """A starter whose jobs are all ended, and proven gone, at the end."""
+    servers: list[Server] = []
+
+    def run(spec: LaunchSpec) -> Server:
+        servers.append(launcher.start(spec, launcher.stage(spec)))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        launcher.stop(server)
+    assert cluster.jobs() == {} and podman.containers() == {}
+    assert owners.all_owners(launcher.state) == []
+
+
+def other(spec: LaunchSpec, name: str, **changes: Any) -> LaunchSpec:
+    """The same launch under another name, with folders of its own."""
+    return replace(
+        spec,
+        launch_id=name,
+        scratch=spec.scratch.with_name(name),
+        log=spec.log.parent / name / "server.log",
+        **changes,
+    )
+
+
+def of_sleep(spec: LaunchSpec, name: str, **slurm: Any) -> LaunchSpec:
+    """A launch without a container whose program only sleeps."""
+    assert spec.pool and spec.pool.slurm
+    worker = Command("aggregated", ["sleep", "600"], {}, role="aggregated", gpus=1)
+    changed = spec.pool.slurm.model_copy(update={"container": "none", **slurm})
+    return other(
+        spec,
+        name,
+        deployment=replace(spec.deployment, workers=(worker,), image=None),
+        pool=spec.pool.model_copy(update={"slurm": changed}),
+    )
+
+
+def why(server: Server, eventually: Callable[..., None], timeout_s: float = 90) -> str | None:
+    """The reason code of the first program that ended."""
+    eventually(server.ended, timeout_s)
+    ended = server.ended()
+    assert ended
+    return ended[1].reason
+
+
+def test_whole_life(
+    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, cluster: Any, tmp_path: Path
+) -> None:
+    """Submitted by sbatch, placed, proven, reset and ended; the log and the node come back."""
+    assert launcher.preflight(spec, launcher.stage(spec)) == []
+    server = start(spec)
+    assert launcher.ready(server).tokens == 5
+    job = job_of(server)
+    assert cluster.jobs() == {job.job.id: "RUNNING"}
+    assert launcher.reset(server).slots >= 1
+    assert server.ended() is None
+    lock = launcher.collect(server, tmp_path / "kept")
+    assert lock["job"]["nodes"][0] in cluster.nodes and lock["effective_args"]["args"]["parallel"]
+    assert "model loaded" in (tmp_path / "kept" / "server.log").read_text()
+    outcome = launcher.stop(server)
+    assert outcome.was_running and not outcome.killed and outcome.took_s < 60
+    assert not spec.scratch.exists()
+
+
+def test_two_roles_and_a_router(
+    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, podman: Any
+) -> None:
+    """Prefill and decode on nodes of their own, a router that is ready when both answered."""
+    script = (Path(__file__).parents[1] / "support" / "pd_router.py").read_text()
+    words = ["python3", "-c", script, "--port", "{port.router}"]
+    words += ["--prefill", "{url.prefill}", "--decode", "{url.decode}"]
+    router = Command("router", words, {}, ports=("router",), ready="/health", is_entry=True)
+    roles = tuple(replace(spec.main, name=name, role=name) for name in ("prefill", "decode"))  # type: ignore[arg-type]
+    server = start(replace(spec, deployment=replace(spec.deployment, workers=roles, after=(router,))))
+    assert launcher.ready(server).tokens == 5
+    assert job_of(server).nodes == ["n1", "n2"]
+    assert len(podman.containers("label=isoline.launch=slurm-1")) == 3
+    assert {part.name: part.command.name for part in server.parts} == {
+        "prefill.0": "prefill",
+        "decode.0": "decode",
+        "router.0": "router",
+    }
+    launcher.stop(server)
+
+
+def test_a_program_that_fails_brings_its_log(
+    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec
+) -> None:
+    """An unknown argument ends the start at once, with the line that says so."""
+    worker = replace(spec.main, argv=[*spec.main.argv, "--no-such-flag", "1"])
+    server = start(replace(spec, deployment=replace(spec.deployment, workers=(worker,))))
+    with pytest.raises(PhaseFailedError) as failed:
+        launcher.ready(server)
+    assert failed.value.code == "launch_failed" and "no-such-flag" in failed.value.log_tail
+
+
+def test_what_slurm_does_not_take(launcher: SlurmLauncher, spec: LaunchSpec, start: Any) -> None:
+    """A job of a partition that does not exist is rejected in Slurm's words; nothing stays."""
+    wrong = of_sleep(spec, "rejected", partition="no-such")
+    with pytest.raises(PhaseFailedError, match="partition") as failed:
+        launcher.start(wrong, launcher.stage(wrong))
+    assert failed.value.code == "job_rejected"
+    assert [item.code for item in launcher.preflight(wrong, launcher.stage(wrong))] == ["no_nodes"]
+
+
+def test_cancelled_and_preempted(
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    cluster: Any,
+    eventually: Callable[..., None],
+) -> None:
+    """A job that somebody cancels, and one that another takes the nodes from, are told apart."""
+    one, two = start(of_sleep(spec, "cancelled")), start(of_sleep(spec, "preempted", exclusive=True))
+    eventually(lambda: job_of(one).nodes, 20.0)
+    cluster.run("scancel", str(job_of(one).job.id))
+    assert why(one, eventually) == "job_cancelled"
+    eventually(lambda: job_of(two).nodes, 20.0)
+    three = start(of_sleep(spec, "first", partition="first", exclusive=True))
+    four = start(of_sleep(spec, "second", partition="first", exclusive=True))
+    assert why(two, eventually) == "preempted"
+    for server in (three, four):
+        launcher.stop(server)
+
+
+def test_four_at_a_time(
+    launcher: SlurmLauncher, spec: LaunchSpec, start: Callable[..., Server], cluster: Any
+) -> None:
+    """Four launches by four threads are four jobs, each ended by its own stop."""
+    servers: list[Server] = []
+    threads = [
+        threading.Thread(target=lambda n=number: servers.append(start(of_sleep(spec, f"p{n}"))))
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job_of(server).job.id for server in servers}) == 4 == len(cluster.jobs())
+    launcher.stop(servers[0])
+    assert job_of(servers[0]).job.id not in cluster.jobs() and len(cluster.jobs()) == 3
+
+
+ORPHAN = """
+import sys, time
+from isoline.runners.container_gc import owner_labels
+from isoline.runners.hosts import this_host
+from isoline.runners import owners, slurm_jobs
+from pathlib import Path
+owner = owners.claim(Path(sys.argv[1]), run_id="r", launch_id="orphan", what="server")
+comment = slurm_jobs.comment_of(owner_labels(owner), owner.token)
+print(slurm_jobs.submit(this_host(), Path(sys.argv[2]), comment, ["--output=/dev/null"]), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_dead_orchestrator_s_job_is_found_and_ended(
+    cluster: Any, settings: Settings, tmp_path: Path, start: Callable[..., Server], spec: LaunchSpec
+) -> None:
+    """What a killed orchestrator submitted is ended by the next one; living and foreign ones are not."""
+    script = tmp_path / "sleep.sh"
+    script.write_text("#!/bin/bash\nexec sleep 600\n")
+    foreign = int(cluster.run("sbatch", "--parsable", "--output=/dev/null", str(script)))
+    mine = start(of_sleep(spec, "alive"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(settings.state), str(script)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    orphan = int(process.stdout.readline())
+    jobs = Jobs()
+    assert jobs.find(settings.state, this_host()) == []
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    (left,) = jobs.find(settings.state, this_host())
+    assert (left.name, left.launch_id) == (str(orphan), "orphan")
+    assert jobs.remove(settings.state, left) == ""
+    assert set(cluster.jobs()) == {foreign, job_of(mine).job.id}
+    for item in gc.Processes().find(settings.state, this_host()):
+        gc.Processes().remove(settings.state, item)
+    cluster.run("scancel", str(foreign))
+    cluster.wait(lambda: foreign not in cluster.jobs(), "the end of the foreign job")
+
+
+def test_a_silent_controller_ends_nothing(
+    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, cluster: Any
+) -> None:
+    """While the controller stands still no job counts as gone; afterwards it goes on."""
+    server = start(of_sleep(spec, "silent"))
+    cluster.wait(lambda: bool(job_of(server).nodes), "a running job", 30)
+    daemon = cluster._daemons["slurmctld"]
+    daemon.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(3)
+        assert server.ended() is None and not job_of(server).job.is_ended
+    finally:
+        daemon.send_signal(signal.SIGCONT)
+    assert server.ended() is None
+
+
+def test_time_limit_and_a_lost_node(
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    cluster: Any,
+    eventually: Callable[..., None],
+) -> None:
+    """A job past its limit and a job whose node is lost are infrastructure, each with its own code."""
+    lost = start(of_sleep(spec, "lost", extra=["--nodelist=n2"]))
+    limited = start(of_sleep(spec, "limited", time_limit_min=1, extra=["--nodelist=n1"]))
+    for server in (lost, limited):
+        eventually(lambda server=server: job_of(server).nodes, 20.0)
+    cluster.kill_node("n2")
+    try:
+        assert why(lost, eventually, 90.0) == "node_failed"
+        assert why(limited, eventually, 120.0) == "job_time_limit"
+    finally:
+        for pid, words in cluster.processes().items():
+            if "sleep 600" in words:
+                os.kill(pid, signal.SIGKILL)
+        cluster.start_node("n2")
+        cluster.wait(lambda: cluster.states().get("n2") == "idle", "n2", 60)
