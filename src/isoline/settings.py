@@ -46,6 +46,13 @@ SETTINGS: tuple[Setting, ...] = (
         "time limit of `results query` and of the dashboard's queries, seconds",
         is_path=False,
     ),
+    Setting(
+        "price_tier",
+        "ISOLINE_PRICE_TIER",
+        "",
+        "the tier of the price list that plans count with; empty: the list's own default",
+        is_path=False,
+    ),
 )
 
 
@@ -60,6 +67,7 @@ class Settings:
     aiperf_bin: str
     uv_bin: str
     query_timeout_s: float
+    price_tier: str = ""
 
 
 def find_project(start: Path | None = None) -> Path:
@@ -143,4 +151,5 @@ def load_settings(project: Path | None = None, **flags: str | Path | None) -> Se
         aiperf_bin=values["aiperf_bin"],
         uv_bin=values["uv_bin"],
         query_timeout_s=timeout,
+        price_tier=values["price_tier"],
     )

@@ -20,6 +20,7 @@ DOCUMENTS = {
     "sweep": "sweeps/*.yaml",
     "scenario": "sweeps/scenarios/*.yaml",
     "dataset": "datasets/*.yaml",
+    "prices": "dashboard/prices/*.yaml",
     "catalog-models": "src/isoline/catalog/data/models.yaml",
     "catalog-engines": "src/isoline/catalog/data/engines.yaml",
     "catalog-skus": "src/isoline/catalog/data/skus.yaml",

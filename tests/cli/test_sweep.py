@@ -278,3 +278,21 @@ def test_nothing_is_reused_that_people_withdrew_or_that_is_old(
     assert list(states(capsys, store)) == ["due, added", f"reused from {folder.name}"]
     project.edit(demo, "max_age_h: null ", "max_age_h: 0.001 ")
     assert states(capsys, store) == {"due": [1, 2, 4, 4, 8]}
+
+
+def test_what_a_plan_costs(
+    project: Any, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each pool, and the list and tier that were used; a CPU has no price and no zero."""
+    prices = {"schema_version": 1, "source": "a public place, in words", "default_tier": "big"}
+    prices |= {"dated": "2026-01-01", "tiers": {"big": {"h200": 2.0}, "small": {"h200": 4.0}}}
+    project.write("dashboard/prices/2026-01.yaml", json.dumps(prices))
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 0
+    *_, pool, used, last = out(capsys).splitlines()
+    assert pool.startswith("pool local (cpu): ") and pool.endswith(" min, no price")
+    note = "no price for cpu, so the cost is not known"
+    assert used == f"prices: list 2026-01 (dated 2026-01-01), tier big; {note}"
+    assert "$" not in last
+    monkeypatch.setenv("ISOLINE_PRICE_TIER", "smal")
+    assert run(["sweep", "plan", "demo", "--store", str(store)]) == 1
+    assert "has no tier 'smal'; did you mean 'small'?" in capsys.readouterr().err

@@ -19,6 +19,7 @@ def schemas() -> dict[str, str]:
     from isoline.catalog.documents import Document
     from isoline.catalog.engines import Environment, Flags
     from isoline.catalog.pools import Pool
+    from isoline.catalog.prices import PriceList
     from isoline.datasets.schema import Dataset
     from isoline.recipes.channels import Channels
     from isoline.recipes.schema import Recipe
@@ -31,6 +32,7 @@ def schemas() -> dict[str, str]:
         "scenario": Scenario,
         "dataset": Dataset,
         "channels": Channels,
+        "prices": PriceList,
         "catalog-models": entries.Models,
         "catalog-engines": engines.Engines,
         "catalog-skus": skus.Skus,

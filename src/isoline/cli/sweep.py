@@ -63,19 +63,29 @@ def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def _cost(plan: Plan, due: set[str]) -> str:
-    """Expected time on each pool and accelerator time, of what is due."""
-    walls: dict[str, float] = {}
-    gpu_s = 0.0
-    for launch in plan.launches:
-        whole = sum(point.estimate_s for point in launch.points)
-        seconds = sum(point.estimate_s for point in launch.points if point.point_id in due)
-        if seconds:
-            seconds += launch.estimate_s - whole
-        walls[launch.pool] = walls.get(launch.pool, 0.0) + seconds
-        gpu_s += seconds * launch.gpus
-    each = ", ".join(f"about {seconds / 60:.1f} min on pool {pool}" for pool, seconds in walls.items())
-    return f"{each}, {gpu_s / 60:.0f} GPU-minutes"
+def _costs(prepared: Prepared, due: set[str]) -> tuple[list[str], str]:
+    """What is due takes: a line for each pool and one for the prices; and the sum in words."""
+    from isoline.sweeps.due import without
+    from isoline.sweeps.estimates import budget_of
+
+    plan = prepared.plan
+    wanted = [(launch, [p for p in launch.points if p.point_id in due]) for launch in plan.launches]
+    budget = budget_of([without(launch, left) for launch, left in wanted if left], prepared.sources.rates)
+    lines, walls = [], dict.fromkeys((launch.pool for launch in plan.launches), 0.0)
+    for row in budget["pools"]:
+        walls[row["pool"]] = row["wall_minutes"]
+        cost = "no price" if row["usd"] is None else f"${row['usd']:.2f}"
+        lines.append(
+            f"pool {row['pool']} ({row['sku']}): {row['gpu_minutes']:.1f} GPU-minutes, "
+            f"{row['wall_minutes']:.1f} min, {cost}"
+        )
+    prices = budget["prices"]
+    if prices and due:
+        used = f"prices: list {prices['list']} (dated {prices['dated']}), tier {prices['tier']}"
+        lines.append(f"{used}; {budget['note']}, so the cost is not known" if budget["note"] else used)
+    each = ", ".join(f"about {minutes:.1f} min on pool {pool}" for pool, minutes in walls.items())
+    cost = "" if budget["usd"] is None or not due else f", ${budget['usd']:.2f}"
+    return lines, f"{each}, {budget['gpu_minutes']:.0f} GPU-minutes{cost}"
 
 
 def _show_plan(prepared: Prepared, format: str) -> None:
@@ -88,9 +98,12 @@ def _show_plan(prepared: Prepared, format: str) -> None:
     columns = ["launch", "point_id", "gpus", "accuracy", "estimate_s", "state"]
     emit(_plan_rows(plan, due), format, columns=columns)  # type: ignore[arg-type]
     if format == "table":
+        lines, cost = _costs(prepared, due)
+        for line in lines:
+            typer.echo(line)
         goes_on = f"continues {prepared.run.run_id}" if prepared.run else "a new run"
         typer.echo(
-            f"{len(due)} due, {len(plan.launches)} launch(es), {_cost(plan, due)}; "
+            f"{len(due)} due, {len(plan.launches)} launch(es), {cost}; "
             f"plan {plan.plan_digest[:10]}, {goes_on}"
         )
         for name, ref in sorted(plan.channels.items()):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.results import identity
 from isoline.results.checks import plan_digest
 from isoline.results.records import Addition, Excluded, Plan, PlanLaunch, Reused
+from isoline.sweeps.estimates import budget_of, pool_use
 from isoline.sweeps.schema import Sweep
 
 
@@ -21,9 +23,12 @@ def assemble(
     created_from: Mapping[str, Any],
     channels: Mapping[str, str] | None = None,
     additions: Sequence[Addition] = (),
+    rates: Rates | None = None,
 ) -> Plan:
-    """A plan with its digest and its budget, which :func:`check_limits` compares with the sweep's."""
-    gpu_minutes = round(sum(launch.estimate_s * launch.gpus for launch in launches) / 60, 1)
+    """A plan with its digest and its budget, which :func:`check_limits` compares with the sweep's.
+
+    :param rates: what accelerators cost; they change the budget and no digest.
+    """
     plan = Plan(
         plan_digest="",
         sweep=sweep.name,
@@ -33,7 +38,7 @@ def assemble(
         reused=reused,
         excluded=excluded,
         shards=1,
-        budget={"gpu_minutes": gpu_minutes, "usd": None},
+        budget=budget_of(launches, rates),
         additions=list(additions),
         publish=sweep.publish,
     )
@@ -43,16 +48,23 @@ def assemble(
 def check_limits(sweep: Sweep, plan: Plan) -> None:
     """Refuse a plan that takes more than the sweep allows.
 
-    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool.
+    :raises InputError: when it is over the sweep's budget, or longer than its window on one pool; also
+        when there is a limit in dollars and it cannot be told what the plan costs.
     """
     _check_window(sweep, plan.launches)
-    gpu_minutes = plan.budget["gpu_minutes"]
+    gpu_minutes, usd = plan.budget["gpu_minutes"], plan.budget["usd"]
+    problem, remedy = None, "select less, or raise the budget"
     if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
-        raise InputError(
-            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}",
-            where=f"sweeps/{sweep.name}.yaml",
-            remedy="select less, or raise the budget",
+        problem = (
+            f"the plan takes about {gpu_minutes:g} GPU-minutes, the budget is {sweep.budget.gpu_minutes:g}"
         )
+    elif sweep.budget.usd is not None and plan.launches and usd is None:
+        problem = f"the budget is ${sweep.budget.usd:g}, and the cost is not known: {plan.budget['note']}"
+        remedy = "limit gpu_minutes instead, or add the price to the newest of dashboard/prices"
+    elif sweep.budget.usd is not None and (usd or 0) > sweep.budget.usd:
+        problem = f"the plan costs about ${usd:.2f}, the budget is ${sweep.budget.usd:g}"
+    if problem:
+        raise InputError(problem, where=f"sweeps/{sweep.name}.yaml", remedy=remedy)
 
 
 def joined(first: PlanLaunch, second: PlanLaunch) -> tuple[PlanLaunch, Excluded]:
@@ -95,18 +107,11 @@ def joined(first: PlanLaunch, second: PlanLaunch) -> tuple[PlanLaunch, Excluded]
     return launch, Excluded(what=what, why=why)
 
 
-def wall_s(launches: Iterable[PlanLaunch]) -> dict[str, float]:
-    """Pool -> expected wall time, seconds: a pool works on one launch at a time here."""
-    found: dict[str, float] = {}
-    for launch in launches:
-        found[launch.pool] = found.get(launch.pool, 0.0) + launch.estimate_s
-    return found
-
-
 def _check_window(sweep: Sweep, launches: list[PlanLaunch]) -> None:
     if sweep.window is None:
         return
-    for pool, seconds in wall_s(launches).items():
+    for pool, use in pool_use(launches).items():
+        seconds = use.wall_s
         if seconds > sweep.window.hours * 3600:
             raise InputError(
                 f"the plan takes about {seconds / 3600:.1f} h on pool {pool!r}, "

@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.results.records import Excluded, Plan
 from isoline.sweeps.assemble import assemble
@@ -60,7 +61,7 @@ def _git(project: Path, *args: str) -> bytes:
     return done.stdout if done.returncode == 0 else b""
 
 
-def only_new(plan: Plan, sweep: Sweep, known: set[str]) -> Plan:
+def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = None) -> Plan:
     """The plan without the points that are known; what is left out is said."""
     launches, left_out = [], []
     for launch in plan.launches:
@@ -76,4 +77,5 @@ def only_new(plan: Plan, sweep: Sweep, known: set[str]) -> Plan:
         excluded=excluded,
         created_from=plan.created_from,
         channels=plan.channels,
+        rates=rates,
     )

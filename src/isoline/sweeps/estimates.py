@@ -6,16 +6,18 @@ as results and are no part of any digest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isoline.catalog.facts import load_catalog
+from isoline.catalog.prices import Rates
 
 if TYPE_CHECKING:
     from isoline.datasets.schema import Dataset
     from isoline.recipes.schema import Recipe
     from isoline.recipes.topology import Topology
+    from isoline.results.records import PlanLaunch
     from isoline.sweeps.schema import Scenario
 
 ASSUMED_OVERHEAD_S = 18.0
@@ -83,3 +85,52 @@ def launch_s(recipe: Recipe, topology: Topology) -> float:
     ]
     size = max(sizes, default=float(model.parameters_total or 0))
     return round(ASSUMED_COMPILE_S + size / ASSUMED_LOAD_BYTES_PER_S, 1)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What launches take of one pool. ``wall_s``: one after the other, the most that it can be."""
+
+    sku: str
+    gpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+def pool_use(launches: Iterable[PlanLaunch]) -> dict[str, Use]:
+    """Pool -> what the launches take of it, in the plan's order."""
+    found: dict[str, Use] = {}
+    for launch in launches:
+        before = found.get(launch.pool) or Use(str(launch.points[0].curve["sku"]))
+        seconds = launch.estimate_s
+        found[launch.pool] = Use(before.sku, before.gpu_s + seconds * launch.gpus, before.wall_s + seconds)
+    return found
+
+
+def budget_of(launches: Iterable[PlanLaunch], rates: Rates | None) -> dict[str, Any]:
+    """``budget`` of a plan (DESIGN 5.9): GPU-minutes, dollars and wall time, in all and for each pool.
+
+    ``usd`` is null as soon as one SKU has no price, and ``note`` says so: a part is not the whole.
+    """
+    use = pool_use(launches)
+    pools: list[dict[str, Any]] = []
+    for name, one in use.items():
+        usd = rates.usd(one.sku, one.gpu_s / 60) if rates else None
+        pools.append(
+            {
+                "pool": name,
+                "sku": one.sku,
+                "gpu_minutes": round(one.gpu_s / 60, 1),
+                "usd": None if usd is None else round(usd, 2),
+                "wall_minutes": round(one.wall_s / 60, 1),
+            }
+        )
+    unknown = list(dict.fromkeys(row["sku"] for row in pools if row["usd"] is None))
+    note = f"no price for {', '.join(unknown)}" if rates else "no price list"
+    exact = [rates.usd(one.sku, one.gpu_s / 60) or 0.0 for one in use.values()] if rates else []
+    return {
+        "gpu_minutes": round(sum(one.gpu_s for one in use.values()) / 60, 1),
+        "usd": None if unknown else round(sum(exact), 2),
+        "pools": pools,
+        "prices": {"list": rates.version, "dated": rates.dated, "tier": rates.tier} if rates else None,
+        "note": note if unknown else "",
+    }

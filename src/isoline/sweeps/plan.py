@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from isoline.catalog.pools import Pool
+from isoline.catalog.prices import Rates
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.profile import profile
@@ -44,6 +45,7 @@ class Sources:
     channels: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     past: Past = field(default_factory=Past)
+    rates: Rates | None = None
 
     @cached_property
     def dataset_digests(self) -> dict[str, str]:
@@ -322,4 +324,5 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
         excluded=excluded,
         created_from=created_from,
         channels=channels,
+        rates=sources.rates,
     )

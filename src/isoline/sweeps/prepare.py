@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from isoline.catalog.facts import catalog_of
+from isoline.catalog.prices import Rates, load_prices, rates_on
 from isoline.catalog.treecache import cached_trees
 from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
@@ -68,20 +70,20 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     if wishes.recipe is not None:
         document, pool = narrowed(settings.project, document, wishes.recipe, pool)
     sources = read_sources(settings.project, document, pool=pool, images=wishes.images)
-    sources = replace(sources, past=past_durations(settings.store))
+    rates = rates_on(load_prices(settings.project), datetime.now(UTC).date(), settings.price_tier)
+    sources = replace(sources, past=past_durations(settings.store), rates=rates)
     plan = make_plan(sources, git_state(settings.project))
     if wishes.changed_since is not None:
-        plan = only_new(
-            plan, document, digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
-        )
+        known = digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
+        plan = only_new(plan, document, known, rates)
     run = None if wishes.is_new else find_run(settings.store, plan, document.reuse.max_age_h)
     if run is None and not wishes.is_new:
-        plan = _without_known(settings, document, plan)
+        plan = _without_known(settings, document, plan, rates)
     check_limits(document, plan)
     return Prepared(sources, run.plan if run else plan, run)
 
 
-def _without_known(settings: Settings, document: Sweep, plan: Plan) -> Plan:
+def _without_known(settings: Settings, document: Sweep, plan: Plan, rates: Rates | None) -> Plan:
     """The plan without what other runs have of it (DESIGN 5.8).
 
     Where only the sweep's own runs count, they do when the plan adds to the newest of them and changes
@@ -111,6 +113,7 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan) -> Plan:
         created_from=plan.created_from,
         channels=plan.channels,
         additions=additions,
+        rates=rates,
     )
 
 

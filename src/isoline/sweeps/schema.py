@@ -124,6 +124,7 @@ class Budget(Document):
     """The most that a run may take; a plan above it is refused."""
 
     gpu_minutes: float | None = Field(default=None, gt=0)
+    usd: float | None = Field(default=None, gt=0)  # a plan without a price is refused too
 
 
 class Window(Document):
