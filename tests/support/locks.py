@@ -47,6 +47,7 @@ def measured_run(project: Path, store: Path, bundles: Any, sweep: str = "demo") 
         watch=nobody,
         tokenizer=TokenizerInfo(Path("hf"), "local/x", Path("tokenizer.json"), "ab" * 32),
         lock={"argv": launch.argv},
+        fingerprint={"cpu": "made up", "cores": 2},
     )
     job = Job(
         context=context,

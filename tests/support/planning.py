@@ -25,9 +25,11 @@ SCRIPT = "ab" * 32
 
 
 def pool_for(root: Path, recipe: Recipe) -> Pool:
-    """The first pool of a recipe's SKU that holds its largest topology."""
+    """The first pool of a recipe's SKU that starts its kind of image and holds its largest topology."""
     largest = max(topology.gpus for topology in recipe.topologies)
-    pools = [pool for pool in pools_of(root) if pool.sku == recipe.sku]
+    is_bare = recipe.image.packages is not None
+    of_sku = [pool for pool in pools_of(root) if pool.sku == recipe.sku]
+    pools = [pool for pool in of_sku if (pool.launcher == "process") == is_bare]
     return next(pool for pool in pools if pool.total_accelerators >= largest)
 
 

@@ -53,7 +53,7 @@ def test_another_pool(project: Any) -> None:
     (project.root / "runners" / "local.yaml").unlink()
     sweep = load_sweep(project.root, "demo")
     assert read_sources(project.root, sweep, pool="other").pool.name == "other"
-    with pytest.raises(DocumentError, match=r"runners/x.yaml: no such pool; known: other"):
+    with pytest.raises(DocumentError, match=r"runners/x.yaml: no such pool; known: local-podman, other"):
         read_sources(project.root, sweep, pool="x")
 
 

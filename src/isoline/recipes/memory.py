@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isoline.catalog.models import Architecture
+from isoline.catalog.facts import Catalog
+from isoline.catalog.models import Architecture, Model
 from isoline.recipes.topology import Role
 
 GB = 1e9
@@ -40,6 +41,23 @@ def weight_bytes(
     if bits is None:
         return Known(None, f"bits of weight precision {precision!r} unknown")
     return Known(parameters * bits / 8, f"{parameters / 1e9:.4g} B parameters × {bits / 8:.4g} bytes")
+
+
+def weights_to_read(precision: str, checkpoint: str | None, model: Model, catalog: Catalog) -> Known:
+    """Bytes of a model's weights at a precision, by its checkpoint there where one is known.
+
+    :param checkpoint: the hub id that a recipe names; None: any of that precision.
+    """
+    fact = catalog.precisions.get(precision)
+    fits = model.checkpoints_at(precision).values()
+    held = next((item for item in fits if checkpoint in (None, item.hub_id)), None)
+    return weight_bytes(
+        precision,
+        bits=fact.bits_per_value if fact else None,
+        parameters=model.parameters_total,
+        exact=held.bytes if held else None,
+        size_gb=held.size_gb if held else None,
+    )
 
 
 def kv_bytes(architecture: Architecture | None, precision: str, *, bits: float | None) -> Known:

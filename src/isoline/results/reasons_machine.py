@@ -8,6 +8,13 @@ _X = Verdict.INFRA_ERROR
 
 MACHINE = (
     row(
+        "memory_not_freed",
+        _X,
+        "launch",
+        "device memory was not free again after the server had been stopped",
+        "look at that machine, then isoline pool release NODE",
+    ),
+    row(
         "not_staged",
         _X,
         "launch",

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +102,13 @@ def _clock() -> float:
 class Watch:
     """The watch over one server. Make it by ``Launcher.watch``; end it by :meth:`close`.
 
+    ``devices`` gives the samples of the machine's devices in a span, where somebody takes them.
+
     Not to be used after the server was started again.
     """
 
     def __init__(self, server: Server, *, pause_s: float = PAUSE_S, scrape_s: float = SCRAPE_S) -> None:
+        self.devices: Callable[[int | None, int | None], list[Sample]] = lambda from_ns, to_ns: []
         self._server = server
         self._pause_s = pause_s
         self._scrape_s = scrape_s
@@ -182,9 +185,10 @@ class Watch:
         return Live(counters, rate, counters.get("running"), counters.get("waiting"))
 
     def write_telemetry(self, path: Path, *, from_ns: int | None = None, to_ns: int | None = None) -> int:
-        """Write the samples of [from_ns, to_ns] as Parquet (t_ns, name, value). Returns how many."""
+        """Write the samples of [from_ns, to_ns] as Parquet, those of the devices too. Returns how many."""
         with self._lock:
             samples = list(self._samples)
+        samples += self.devices(from_ns, to_ns)
         return write_samples(path, samples, from_ns=from_ns, to_ns=to_ns)
 
     def _report(self, code: str, detail: str) -> None:

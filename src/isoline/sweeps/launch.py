@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from isoline.catalog.facts import WeightFile, load_catalog
 from isoline.errors import InfraError
 from isoline.recipes.deployment import deployment_of
+from isoline.recipes.memory import weights_to_read
 from isoline.recipes.schema import Recipe
-from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_file, write_record
+from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_record
 from isoline.results.identity import launch_id
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.runners.causes import Cause, explain, explain_logs, server_logs
+from isoline.runners.deadlines import ready_budget
 from isoline.runners.engines import engine_adapter
 from isoline.runners.hosts import Host, ToolUnavailableError, this_host
 from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
@@ -25,6 +26,7 @@ from isoline.runners.watch import Watch
 from isoline.sweeps.context import Context
 from isoline.sweeps.phases import Phases
 from isoline.sweeps.record import Live
+from isoline.sweeps.surroundings import Surroundings
 
 
 class LaunchFailedError(Exception):
@@ -104,6 +106,7 @@ def launch_spec(
     :param node: the machine it was given; ``devices`` the ones leased to it there.
     """
     recipe = Recipe.model_validate(launch.recipe)
+    weights = planned_weights(launch)
     scenarios = [context.scenarios[point.scenario] for point in launch.points]
     return LaunchSpec(
         run_id=run_id,
@@ -111,7 +114,7 @@ def launch_spec(
         engine=str(launch.identity["engine"]),
         alias=str(launch.identity["model"]),
         deployment=deployment_of(launch.identity),
-        weights=planned_weights(launch),
+        weights=weights,
         packages=tuple(launch.identity["image"].get("packages") or ()),
         scratch=context.settings.state / "scratch" / f"{run_id}-{name}",
         log=folder / "server.log",
@@ -120,6 +123,9 @@ def launch_spec(
             ready_s=recipe.readiness.ready_s,
             reset_s=max(scenario.deadlines.reset_s for scenario in scenarios),
             stop_s=recipe.readiness.stop_s,
+            ready=ready_budget(
+                weights_bytes(recipe, weights), context.pool, recipe.engine, floor_s=recipe.readiness.ready_s
+            ),
         ),
         pool=context.pool,
         node=node or this_host(),
@@ -127,6 +133,18 @@ def launch_spec(
         files=recipe_files(context.settings.project, launch),
         hub=planned_hub(launch),
     )
+
+
+def weights_bytes(recipe: Recipe, files: Sequence[WeightFile]) -> int | None:
+    """What a start reads from disk; None where nobody knows."""
+    if files:
+        return sum(item.bytes for item in files)
+    catalog = load_catalog()
+    model = catalog.models.get(recipe.model)
+    if model is None:
+        return None
+    known = weights_to_read(recipe.precision.weights, recipe.checkpoint, model, catalog).value
+    return None if known is None else round(known)
 
 
 def recipe_files(project: Path, launch: PlanLaunch) -> dict[str, Path]:
@@ -177,6 +195,12 @@ class LaunchRun:
         self.served: list[str] = []
         self.started_at = utc_now()
         self.writer = BundleWriter(run, "launch", f"_launch/{self.name}", self.name)
+        self.around = Surroundings(
+            context.pool,
+            node or Host("local"),
+            devices or tuple(range(launch.gpus)),
+            context.settings.state,
+        )
         self._server: Server | None = None
         self._watch: Watch | None = None
         self.cause: Cause | None = None
@@ -234,16 +258,18 @@ class LaunchRun:
             )
             self.context.tokenizers[spec.alias] = tokenizer
         with self.phases.phase("preflight"):
-            problems = self.launcher.preflight(spec, staged)
+            problems = [*self.around.look(self.writer.path), *self.launcher.preflight(spec, staged)]
             if problems:
                 raise LaunchFailedError([ReasonNote(code=item.code, detail=item.detail) for item in problems])
         if should_stop():
             raise StoppedError("interrupted")
+        self.around.begin()
         with self.phases.phase("start"):
             self._server = self.launcher.start(spec, staged)
         with self.phases.phase("ready"):
             self.launcher.ready(self._server, should_stop)
         self._watch = self.launcher.watch(self._server)
+        self._watch.devices = self.around.samples
         return Live(
             launch=launch,
             launch_id=self.name,
@@ -253,6 +279,7 @@ class LaunchRun:
             watch=self._watch,
             tokenizer=tokenizer,
             lock=self.launcher.collect(self._server, self.writer.path),
+            fingerprint=self.around.before or self.context.fingerprint,
         )
 
     def _end(self, *, keep_error: bool) -> None:
@@ -276,14 +303,13 @@ class LaunchRun:
         if self._server is not None:
             with self.phases.phase("stop"):
                 status = self.launcher.stop(self._server).status
+                if note := self.around.drained():
+                    self.reasons.append(note)
             if self._watch is not None:
                 self._watch.close()
                 self._watch.write_telemetry(self.writer.path / "telemetry.parquet")
             self.launcher.collect(self._server, self.writer.path)
-        write_file(
-            self.writer.path / "fingerprint.json",
-            (json.dumps(dict(self.context.fingerprint), indent=1, sort_keys=True) + "\n").encode(),
-        )
+        self.around.end(self.writer.path, dict(self.context.fingerprint))
         codes = [note.code for note in self.reasons]
         if self.cause is None and set(codes) - {"interrupted"}:
             self.cause = self._explain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Live:
     watch: Watch
     tokenizer: TokenizerInfo
     lock: dict[str, Any]  # what the placeholders became; part of each point's lock
+    fingerprint: Mapping[str, Any]  # of the launch's machine before its start
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,6 @@ def build_lock(job: Job) -> LockRecord:
                 "client_profile": context.client_profile,
             },
         },
-        fingerprint=dict(context.fingerprint),
+        fingerprint=dict(live.fingerprint),
         created_from=job.plan.created_from,
     )

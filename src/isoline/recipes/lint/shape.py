@@ -10,7 +10,7 @@ from isoline.errors import InputError
 from isoline.recipes.engine_flags import FAMILIES, topology_flags
 from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said, ScenarioFacts
 from isoline.recipes.lint.parts import Place, parts, value_loc
-from isoline.recipes.memory import Need, kv_bytes, need, weight_bytes
+from isoline.recipes.memory import Need, kv_bytes, need, weights_to_read
 from isoline.recipes.resolve import Resolved
 from isoline.recipes.topology import Role, Topology
 
@@ -227,15 +227,7 @@ def memory(context: Context) -> Iterable[Finding]:
     said = Said(context, "memory", "error")
     recipe, model, catalog = context.recipe, context.model, context.project.catalog
     bits = {name: item.bits_per_value for name, item in catalog.precisions.items()}
-    fits = model.checkpoints_at(recipe.precision.weights).values()
-    held = next((item for item in fits if recipe.checkpoint in (None, item.hub_id)), None)
-    weights = weight_bytes(
-        recipe.precision.weights,
-        bits=bits.get(recipe.precision.weights),
-        parameters=model.parameters_total,
-        exact=held.bytes if held else None,
-        size_gb=held.size_gb if held else None,
-    )
+    weights = weights_to_read(recipe.precision.weights, recipe.checkpoint, model, catalog)
     kv = kv_bytes(model.architecture, recipe.precision.kv, bits=bits.get(recipe.precision.kv))
     usable = context.sku.memory_bytes
     for index, topology in enumerate(recipe.topologies):

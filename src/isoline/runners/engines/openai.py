@@ -119,7 +119,8 @@ def at_rest(
         try:
             now = counters(min(2.0, left))
         except EngineCallError as error:
-            last = str(error)
+            if not last.endswith("waiting"):  # what it said last is worth more than one silence
+                last = str(error)
         else:
             last = f"{now['running']:.0f} running, {now['waiting']:.0f} waiting"
             if now["running"] == 0 and now["waiting"] == 0:

@@ -1,0 +1,112 @@
+"""What is around a launch on its machine: the look before it, what the machine is before and after, its
+devices' telemetry meanwhile, and their memory coming free at the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isoline.catalog.pools import Pool
+from isoline.results.bundle import write_file
+from isoline.results.records import ReasonNote
+from isoline.runners.devices.reader import vendor_of
+from isoline.runners.fingerprint import changes, node_fingerprint
+from isoline.runners.hosts import Host, ToolUnavailableError
+from isoline.runners.launcher import Problem
+from isoline.runners.preflight import as_json, for_launch, inspect, needs_of_pool, wait_until_idle
+from isoline.runners.sampler import DeviceSampler
+from isoline.runners.telemetry import Sample
+
+LOOKED_AT = ("process", "container")
+"""Kinds of pools whose machine is known before a launch; Slurm's is looked at inside the job."""
+
+FREE_S = {"nvidia": 60.0, "amd": 180.0}
+"""How long device memory may take to come free after a stop: AMD's driver takes its time."""
+
+
+@dataclass
+class Surroundings:
+    """The machine of one launch. Every method is safe to call where there is nothing to look at."""
+
+    pool: Pool
+    host: Host
+    devices: tuple[int, ...]
+    state: Path
+    before: dict[str, Any] = field(default_factory=dict)
+    after: dict[str, Any] = field(default_factory=dict)
+    sampler: DeviceSampler | None = None
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the machine can be looked at from here."""
+        return self.pool.launcher in LOOKED_AT
+
+    @property
+    def vendor(self) -> str | None:
+        """Whose devices they are; None where no tool reads them."""
+        try:
+            return vendor_of(self.pool.sku)
+        except ToolUnavailableError:
+            return None
+
+    def look(self, folder: Path) -> list[Problem]:
+        """The preflight of the machine; kept as ``preflight.json``.
+
+        :returns: what speaks against the launch.
+        """
+        if not self.is_seen:
+            return []
+        needs = for_launch(
+            needs_of_pool(self.pool, state=str(self.state.absolute())),
+            devices=None if self.vendor == "cpu" else self.devices,
+        )
+        report = inspect(self.host, needs)
+        text = json.dumps(as_json(self.pool.name, [report]), indent=1, ensure_ascii=False) + "\n"
+        write_file(folder / "preflight.json", text.encode())
+        return report.problems
+
+    def begin(self) -> None:
+        """Take the fingerprint, and sample the devices from now on."""
+        if self.is_seen and (vendor := self.vendor) is not None:
+            self.before = node_fingerprint(self.host, vendor, self.devices)
+            self.sampler = DeviceSampler(self.host, vendor, None if vendor == "cpu" else self.devices)
+            self.sampler.start()
+
+    def samples(self, from_ns: int | None = None, to_ns: int | None = None) -> list[Sample]:
+        """The devices' telemetry in [from_ns, to_ns], epoch nanoseconds."""
+        return self.sampler.samples(from_ns, to_ns) if self.sampler else []
+
+    def end(self, folder: Path, fallback: dict[str, Any]) -> None:
+        """End the telemetry, take the fingerprint again, and write ``fingerprint.json`` with what changed.
+
+        :param fallback: the machine that Isoline runs on, where the launch's own was not looked at.
+        """
+        if self.sampler is not None:
+            self.sampler.close()
+        vendor = self.vendor
+        if self.before and vendor is not None:
+            self.after = node_fingerprint(self.host, vendor, self.devices)
+        content = {
+            "before": self.before or fallback,
+            "after": self.after or None,
+            "changes": changes(self.before, self.after) if self.after else [],
+        }
+        text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        write_file(folder / "fingerprint.json", text.encode())
+
+    def drained(self) -> ReasonNote | None:
+        """Wait until the launch's devices are free again.
+
+        :returns: ``memory_not_freed`` when they are not in time: that machine takes no more launches.
+        """
+        vendor = self.vendor
+        if not self.is_seen or vendor not in FREE_S:
+            return None
+        needs = for_launch(needs_of_pool(self.pool, state=str(self.state)), devices=self.devices)
+        last = wait_until_idle(self.host, needs, FREE_S[vendor])
+        if last.ok is True:
+            return None
+        detail = f"{FREE_S[vendor]:.0f} s after the stop: {last.detail}"
+        return ReasonNote(code="memory_not_freed", detail=detail)
