@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from isoline.errors import InputError
 from isoline.recipes.channels import load_channels
 from isoline.recipes.imports.common import problem_of
 from isoline.recipes.new import MAX_LINES, Wish, default_topology, skeleton
+from isoline.sweeps.lint import lint_recipes
 
 
 @pytest.fixture
@@ -88,14 +90,14 @@ def test_the_kv_cache_is_told_to_the_engine(channels: dict[str, str]) -> None:
         (Wish("minimax-m3", "vllm", "b300", "q2"), "is not known at 'q2', only"),
         (Wish("minimax-m3", "vllm", "b300", "nvfp4", kv="q2"), "has no KV cache of q2; known"),
         (Wish("minimax-m3", "llm-d", "b300", "nvfp4"), "no channel is known for llm-d on b300"),
-        (Wish("minimax-m3", "vllm", "vr200-nvl72", "nvfp4", image=None), "no channel"),
+        (Wish("minimax-m3", "vllm", "vr200-nvl72", "nvfp4"), "no public statement of support was found"),
+        (Wish("minimax-m3", "atom", "b300", "nvfp4"), "no channel is known for atom on b300"),
     ],
 )
 def test_what_is_not_known_is_told(wish: Wish, words: str, channels: dict[str, str]) -> None:
     """One line with what is missing and what to say."""
-    known = {} if wish.sku == "vr200-nvl72" else channels
     with pytest.raises(InputError) as caught:
-        skeleton(wish, known)
+        skeleton(wish, channels)
     assert words in caught.value.line()
 
 
@@ -111,3 +113,41 @@ def test_amd_gets_the_rocm_channel(channels: dict[str, str]) -> None:
     """The image is that of the vendor."""
     draft = skeleton(Wish("gpt-oss-120b", "vllm", "mi355x", "mxfp4"), channels)
     assert draft.tree["image"] == {"channel": "vllm-release-rocm"}
+
+
+def test_every_engine_on_every_sku_passes_the_whole_lint(project_root: Path, tmp_path: Path) -> None:
+    """A skeleton of any engine for any SKU has no error in any rule; where there is none, it is said why."""
+    for name in ("recipes/channels.yaml", "sweeps/scenarios/8k1k.yaml", "datasets"):
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = project_root / name
+        shutil.copytree(source, target) if source.is_dir() else shutil.copyfile(source, target)
+    shutil.copytree(project_root / "runners/examples", tmp_path / "runners")
+    channels, catalog = load_channels(project_root), load_catalog()
+    made: dict[str, Wish] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for model, precision in (("qwen3.5-397b-a17b", "fp8-block"), ("llama-3.3-70b-instruct", "fp8")):
+        for engine, facts in catalog.engines.items():
+            for sku in catalog.skus:
+                image = "ghcr.io/llm-d/llm-d-cuda:v0.5.0" if facts.backend else None
+                try:
+                    draft = skeleton(Wish(model, engine, sku, precision, image=image), channels)
+                except InputError as error:
+                    refused[engine, sku] = error.line()
+                    continue
+                made[draft.recipe_id] = Wish(model, engine, sku, precision)
+                path = tmp_path / f"recipes/{draft.recipe_id}.yaml"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(draft.text(), encoding="utf-8")
+                assert len(draft.text().splitlines()) <= MAX_LINES
+    ids, findings = lint_recipes(tmp_path, [])
+    assert sorted(ids) == sorted(made)
+    assert [item.text() for item in findings if item.severity == "error"] == []
+    assert len(made) > 100
+    assert {why for why in refused.values() if "no channel is known" not in why} == set()
+    ready = {(wish.engine, wish.sku) for wish in made.values()}
+    assert {sku for engine, sku in ready if engine == "atom"} == {"mi300x", "mi325x", "mi355x"}
+    assert not {"vr200-nvl72", "mi455x", "tpu-v7x"} & {
+        sku for engine, sku in ready if engine in ("vllm", "trtllm")
+    }
+    assert "Rubin support is a preview" in refused["trtllm", "vr200-nvl72"]

@@ -119,13 +119,15 @@ def _image(wish: Wish, engine: Engine, sku: Sku, channels: Mapping[str, str]) ->
         if wish.image in channels:
             return {"channel": wish.image}, f"channel {wish.image}, as asked"
         return {"ref": wish.image}, "as asked"
-    family = (engine.backend or wish.engine).split("-")[0]
-    suffix = "-rocm" if sku.vendor == "AMD" else ""
-    for kind in ("release", "nightly"):
-        for name in (f"{family}-{kind}{suffix}", *([f"{family}-{kind}"] if family == "atom" else [])):
-            if name in channels and engine.backend is None:
-                return {"channel": name}, f"channel {name}, the {kind} of this engine for {sku.vendor}"
     known = sku.readiness.get(wish.engine)
+    # A channel's images are of one vendor's devices; where no public image is known none is taken for it.
+    suffixes = {"NVIDIA": "", "AMD": "" if wish.engine == "atom" else "-rocm"}
+    is_ready = not (known and known.missing) and not (wish.engine == "atom" and sku.vendor != "AMD")
+    if engine.backend is None and sku.vendor in suffixes and is_ready:
+        for kind in ("release", "nightly"):
+            name = f"{wish.engine}-{kind}{suffixes[sku.vendor]}"
+            if name in channels:
+                return {"channel": name}, f"channel {name}, the {kind} of this engine for {sku.vendor}"
     why = f": {known.missing}" if known and known.missing else ""
     raise InputError(
         f"no channel is known for {wish.engine} on {wish.sku}{why}",
