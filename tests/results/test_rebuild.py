@@ -43,7 +43,8 @@ def store(bundles: Any, tmp_path: Path) -> Path:
     killed = bundles.Outcome(reasons=("server_killed",))
     bundles.make_run(folder, plan, RUNS[0])
     bundles.make_run(folder, plan, RUNS[1], {(4, 1): [killed, bundles.GOOD]})
-    bundles.make_run(folder, plan, RUNS[2], {(4, 1): None})
+    held = bundles.make_run(folder, plan, RUNS[2], {(4, 1): None})
+    bundles.seal_skipped(held, {plan.launches[0].points[1].point_id: "breaker"})
     bad = bundles.make_run(folder, plan, RUNS[3])
     (next(bad.glob("*.c1.*")) / "1" / "lock.json").write_text("{}")
     return folder

@@ -39,6 +39,8 @@ from isoline.results.records import (
     PointRecord,
     ReasonNote,
     Reused,
+    SkippedPoint,
+    SkippedRecord,
 )
 from isoline.results.requests import REQUESTS_SCHEMA
 
@@ -352,6 +354,23 @@ def seal_launch(run: Path, launch: PlanLaunch, *, n: int = 1, reasons: Sequence[
         "value": [1e6, 2e6, 3e6],
     }
     pq.write_table(pa.table(telemetry), writer.path / "telemetry.parquet")
+    return writer.seal()
+
+
+def seal_skipped(run: Path, causes: Mapping[str, str], *, number: int = 1, **changes: Any) -> Path:
+    """Seal what a run left out: point id -> cause. ``changes`` replace fields, to make what is refused."""
+    name = f"_skipped/{number}"
+    record = SkippedRecord(
+        run_id=run.name,
+        number=number,
+        at=_iso(_start(run.name) + timedelta(hours=number)),
+        points=[
+            SkippedPoint(point_id=point_id, cause=cause, detail=f"seen: {cause}")
+            for point_id, cause in causes.items()
+        ],
+    )
+    writer = BundleWriter(run, "skipped", name, name)
+    write_record(writer.path / "skipped.json", record.model_copy(update=changes))
     return writer.seal()
 
 
