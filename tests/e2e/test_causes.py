@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,3 +32,25 @@ def test_an_argument_that_the_engine_does_not_know(tiny: Any) -> None:
     tiny.run("results", "ingest")
     (row,) = tiny.query("select cause, cause_detail from launches")
     assert row["cause"] == "unknown_argument" and "--warp-drive" in row["cause_detail"]
+
+
+def test_a_server_that_dies_under_load_says_why(tiny: Any) -> None:
+    """The point carries what the server wrote since the point began, before it aborted."""
+    tiny.scenario("tiny-longer", requests={"minimum": 10, "per_concurrency": 5})
+    tiny.recipe(scenarios={"tiny-longer": {"concurrency": [1]}})
+    tiny.sweep("dies", {"scenario": "tiny-longer", "concurrency": [1]})
+    running = tiny.start("sweep", "run", "dies")
+    tiny.wait_requests(running, 1)
+    server = tiny.child("server")
+    with Path(f"/proc/{server}/fd/1").open("ab") as log:  # the words that llama.cpp has for it
+        log.write(b"CUDA error: out of memory\n")
+    os.kill(server, signal.SIGABRT)
+    assert running.end().code == 3
+    (record,) = tiny.at(tiny.the_run(), 1)
+    assert [note.code for note in record.reasons] == ["server_died", "oom"]
+    assert record.cause is not None and record.cause.name == "oom_run" and not record.cause.retry
+    assert record.cause.lines[0].text == "CUDA error: out of memory"
+    (row,) = tiny.run("sweep", "status", "dies", "--format", "json").json()
+    assert row["cause"] == "oom_run" and row["proof"].endswith(": CUDA error: out of memory")
+    tiny.run("results", "ingest")
+    assert tiny.query("select cause from attempts") == [{"cause": "oom_run"}]

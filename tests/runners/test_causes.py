@@ -18,7 +18,10 @@ from isoline.runners.causes import (
     LogEnds,
     explain,
     explain_file,
+    explain_logs,
+    log_sizes,
     read_ends,
+    server_logs,
     signatures,
 )
 
@@ -87,6 +90,34 @@ def test_memory_at_load_and_at_run_are_told_apart() -> None:
     assert load.remedy != run.remedy and load.code == run.code == "oom"
     gap = explain(LogEnds(head=UP, tail=OOM))
     assert gap is not None and gap.name == "oom_run" and gap.lines[0][0] is None
+
+
+def test_a_log_is_read_from_where_an_attempt_began(tmp_path: Path) -> None:
+    """What was written before is another attempt's; the server was up then; numbers are the file's."""
+    path = tmp_path / "server.log"
+    path.write_text(f"{UP}\nCUDA error: unspecified launch failure\n")
+    sizes = log_sizes(tmp_path)
+    assert explain_logs(server_logs(tmp_path), "vllm", sizes) is None
+    with path.open("a") as log:
+        log.write(f"INFO one more\n{OOM}\n")
+    cause = explain_logs(server_logs(tmp_path), "vllm", sizes)
+    assert cause is not None and (cause.name, cause.lines, cause.log) == (
+        "oom_run",
+        ((4, OOM),),
+        "server.log",
+    )
+
+
+def test_several_logs_of_one_deployment(tmp_path: Path) -> None:
+    """The cause in one role's log wins over the follower in another's; where equal, the main log's counts."""
+    (tmp_path / "server-decode.0.log").write_text(f"{OOM}\n")
+    (tmp_path / "server-prefill.0.log").write_text(f"{NCCL}\n")
+    cause = explain_logs(server_logs(tmp_path))
+    assert cause is not None and (cause.name, cause.log) == ("oom_load", "server-decode.0.log")
+    (tmp_path / "server.log").write_text("vllm: error: unrecognized arguments: --x\n")
+    main = explain_logs(server_logs(tmp_path))
+    assert main is not None and main.log == "server.log"
+    assert "server.log line 1" in main.text() and "a retry will not help" in main.text()
 
 
 def test_engines_of_a_pattern(tmp_path: Path) -> None:

@@ -288,6 +288,35 @@ def test_a_killed_stager_leaves_nothing_half_and_goes_on(
     assert hub.sent["model-1.safetensors"] - sent < len(WEIGHTS)
 
 
+@pytest.mark.soak
+def test_thirty_kills_at_any_moment(
+    job: dict[str, Any], hub: Any, spawn: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    """SIGKILL thirty times at drawn moments: what counts as staged is whole each time, and so is the end."""
+    hub.slow_s = 0.002
+    draw = random.Random(11)
+    robbed = False
+    for _ in range(30):
+        process = spawn([sys.executable, "-"], stdin=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(program(job).encode())
+        process.stdin.close()
+        time.sleep(draw.uniform(0.05, 0.6))
+        process.kill()
+        process.wait()
+        record = run_job(this_host(), {"job": "look", "cache": job["cache"]})["records"].get(ITEM)
+        if record and record["is_whole"]:
+            assert content(job) == whole()
+        assert robbed or content(job) in ({}, whole())
+        if draw.random() < 0.3:  # somebody throws files out meanwhile
+            robbed = True
+            for blob in (Path(job["cache"]) / "hub/models--org--m/blobs").glob("*"):
+                blob.unlink()
+    hub.slow_s = 0.0
+    stage(job)
+    assert content(job) == whole()
+
+
 def test_a_stager_whose_caller_dies_ends(
     job: dict[str, Any], hub: Any, tmp_path: Path, eventually: Callable[..., None]
 ) -> None:

@@ -71,9 +71,12 @@ def _items(settings: Settings, pool: str, sweep: str, images: list[str]) -> tupl
     from isoline.recipes.channels import parse_override
     from isoline.runners.staging_items import items_of_plan
     from isoline.sweeps.prepare import Wishes, prepare
+    from isoline.sweeps.schema import load_sweep
 
     overrides = dict(parse_override(text) for text in images)
-    prepared = prepare(settings, sweep, Wishes(pool=pool, images=overrides))
+    document = load_sweep(settings.project, sweep)
+    is_own = pool in (document.pool if isinstance(document.pool, list) else [document.pool])
+    prepared = prepare(settings, sweep, Wishes(pool=None if is_own else pool, images=overrides))
     with catalog_of(settings.project):
         wanted = load_pool(settings.project, pool)
         items = items_of_plan(wanted, prepared.plan.launches, prepared.sources.datasets)

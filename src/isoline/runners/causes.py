@@ -168,9 +168,11 @@ def read_ends(path: Path, offset: int = 0, head: int = HEAD_BYTES, tail: int = T
     return LogEnds(first.decode(errors="replace"), rest, before)
 
 
-def explain_file(path: Path, engine: str | None = None, offset: int = 0) -> Cause | None:
+def explain_file(
+    path: Path, engine: str | None = None, offset: int = 0, *, is_up: bool = False
+) -> Cause | None:
     """:func:`explain` of a log file from byte ``offset`` on; None where it proves nothing or is not there."""
-    found = explain(read_ends(path, offset), engine)
+    found = explain(read_ends(path, offset), engine, is_up=is_up)
     return replace(found, log=path.name) if found else None
 
 
@@ -179,10 +181,11 @@ def explain_logs(
 ) -> Cause | None:
     """The first cause in causal order of a deployment that writes several logs; the first log's where equal.
 
-    :param offsets: where to begin in each, bytes (see :func:`log_sizes`); default: at its begin.
+    :param offsets: where to begin in each, bytes (see :func:`log_sizes`): the server was up there already.
+        Default: at its begin.
     """
-    begins = offsets or {}
-    causes = (explain_file(path, engine, begins.get(path, 0)) for path in paths)
+    begins, is_up = offsets or {}, offsets is not None
+    causes = (explain_file(path, engine, begins.get(path, 0), is_up=is_up) for path in paths)
     return min((item for item in causes if item), key=lambda item: RANKS.index(item.rank), default=None)
 
 
@@ -196,10 +199,11 @@ def log_sizes(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_size for path in server_logs(folder)}
 
 
-def explain(log: str | LogEnds, engine: str | None = None) -> Cause | None:
+def explain(log: str | LogEnds, engine: str | None = None, *, is_up: bool = False) -> Cause | None:
     """The first cause in causal order that a log proves, else None.
 
     :param engine: leaves out signatures that are of other engines only.
+    :param is_up: the server was up where the log begins.
     """
     ends = LogEnds(log) if isinstance(log, str) else log
     table = signatures()
@@ -217,7 +221,7 @@ def explain(log: str | LogEnds, engine: str | None = None) -> Cause | None:
     best = table.causes[order]
     name, remedy = best.name, best.remedy
     if best.by_stage:
-        is_up = (index, position) > _first_ready(parts, table)
+        is_up = is_up or (index, position) > _first_ready(parts, table)
         name += "_run" if is_up else "_load"
         remedy = best.remedy_running or remedy if is_up else remedy
     proof = _proof(parts, _hits(parts, best, table.ignore, engine))

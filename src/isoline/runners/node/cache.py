@@ -238,7 +238,12 @@ def remove_content(cache: Path, record: Record) -> bool:
     """Remove what a record stands for. False where a container runtime says no."""
     if record["kind"] == "image":
         words = [record["runtime"], "image", "rm", record["id"]]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False)
+        try:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
         return done.returncode == 0
     for name in record.get("paths") or []:
         target = cache / name
