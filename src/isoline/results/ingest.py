@@ -153,6 +153,7 @@ def _one_run(
 def _landed(files: RunFiles) -> dict[str, str]:
     landed = {files.plan.path: files.plan.digest} if files.plan else {}
     landed |= {launch.path: launch.digest for launch in files.launches}
+    landed |= {item.path: item.digest for item in files.skipped}
     return landed | {point.path: point.digest for point in files.points}
 
 
@@ -180,6 +181,7 @@ def _without_culprits(files: RunFiles, overrides: Sequence[Override]) -> RunFile
             return False
         return True
 
+    left.skipped = list(files.skipped)
     for launch in files.launches:
         alone = RunFiles(files.run_id, files.plan, launches=[launch])
         if is_good("launch", launch.path, launch.digest, alone):
@@ -210,7 +212,9 @@ def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> No
 
 def _known(con: Connection, run_id: str) -> dict[str, str]:
     """The bundles of a run that are in the warehouse: path and digest."""
-    parts = (f"SELECT bundle_path, bundle_digest FROM {name}" for name in ("runs", "launches", "attempts"))
+    parts = (
+        f"SELECT bundle_path, bundle_digest FROM {name}" for name in ("runs", "launches", "attempts", "skips")
+    )
     sql = " UNION ALL ".join(f"{part} WHERE run_id = $run" for part in parts)
     return dict(con.execute(sql, {"run": run_id}).fetchall())
 
@@ -219,10 +223,6 @@ def _has_refused(con: Connection, run_id: str) -> bool:
     row = con.execute("SELECT count(*) FROM quarantine WHERE run_id = ?", [run_id]).fetchone()
     return bool(row and row[0])
 
-
-def _value(con: Connection, name: str) -> str | None:
-    row = con.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
-    return str(row[0]) if row else None
 
 def _took_over_anew(con: Connection, store: Path, run_id: str, withdrawn: Withdrawals) -> bool:
     """Whether what a run took over is no more as it was: bundles of others, or what people decided."""
@@ -237,6 +237,10 @@ def _took_over_anew(con: Connection, store: Path, run_id: str, withdrawn: Withdr
         for of, point_id, attempt, was, *digests in rows
     )
 
+
+def _value(con: Connection, name: str) -> str | None:
+    row = con.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
+    return str(row[0]) if row else None
 
 
 def _applied(con: Connection, run_id: str) -> set[tuple[str | None, ...]]:

@@ -142,7 +142,8 @@ def _against_warehouse(settings: Settings, found: dict[str, str]) -> list[Proble
     try:
         rows = con.execute(
             "SELECT bundle_path, bundle_digest FROM runs UNION ALL SELECT bundle_path, bundle_digest "
-            "FROM launches UNION ALL SELECT bundle_path, bundle_digest FROM attempts ORDER BY 1"
+            "FROM launches UNION ALL SELECT bundle_path, bundle_digest FROM attempts "
+            "UNION SELECT bundle_path, bundle_digest FROM skips ORDER BY 1"
         ).fetchall()
     finally:
         con.close()

@@ -25,10 +25,12 @@ from isoline.results.records import (
     PlanLaunch,
     PlanPoint,
     PointRecord,
+    SkippedRecord,
 )
 from isoline.results.rederive import compare
 from isoline.results.requests import REQUESTS_SCHEMA
 from isoline.results.reused import TakenOver, take_over
+from isoline.results.skips import check_skipped
 
 B = TypeVar("B")
 
@@ -85,6 +87,15 @@ class PointBundle:
     lock: LockRecord
 
 
+@dataclass(frozen=True)
+class SkippedBundle:
+    """``_skipped/<n>``: what the run had left out when it ended."""
+
+    path: str
+    digest: str
+    record: SkippedRecord
+
+
 @dataclass
 class RunFiles:
     """All that one run has in the store. ``plan`` is None when its ``_run`` cannot be used."""
@@ -93,6 +104,7 @@ class RunFiles:
     plan: RunBundle | None = None
     launches: list[LaunchBundle] = field(default_factory=list)
     points: list[PointBundle] = field(default_factory=list)
+    skipped: list[SkippedBundle] = field(default_factory=list)
     bad: list[Quarantined] = field(default_factory=list)
     taken: list[TakenOver] = field(default_factory=list)
 
@@ -184,7 +196,7 @@ def read_run(store: Path, run: Path, known: Mapping[str, str], *, derive_all: bo
         reason = place or "its run has no usable plan (_run)"
         for path in sealed:
             name = path.relative_to(store).as_posix()
-            kind = "launch" if path.parent.name == "_launch" else "point"
+            kind = {"_launch": "launch", bundle.SKIPPED: "skipped"}.get(path.parent.name, "point")
             files.bad.append(Quarantined(name, files.run_id, manifest_digest(path), kind, reason))
         return files
 
@@ -199,6 +211,9 @@ def read_run(store: Path, run: Path, known: Mapping[str, str], *, derive_all: bo
         if path.parent.name == "_launch":
             found = guard(path, "launch", lambda folder: _launch(store, folder, run.name, plan))
             files.launches += [found] if found else []
+        elif path.parent.name == bundle.SKIPPED:
+            left = guard(path, "skipped", lambda folder: _skipped(store, folder, run.name, set(planned)))
+            files.skipped += [left] if left else []
         else:
             point = guard(path, "point", read_point)
             files.points += [point] if point else []
@@ -230,9 +245,16 @@ def _launch(store: Path, folder: Folder, run_id: str, plan: Plan) -> LaunchBundl
     return LaunchBundle(folder.path.relative_to(store).as_posix(), folder.digest, record, telemetry)
 
 
+def _skipped(store: Path, folder: Folder, run_id: str, planned: set[str]) -> SkippedBundle:
+    record = folder.record("skipped.json", SkippedRecord)
+    problems = check_skipped(record, run_id=run_id, folder=folder.path.name, planned=planned)
+    _refuse(problems)
+    return SkippedBundle(folder.path.relative_to(store).as_posix(), folder.digest, record)
+
+
 def _manifest_id(path: Path, kind: str) -> str:
     """The id that a bundle at this place must have."""
-    if kind == "point":
+    if kind in ("point", "skipped"):
         return f"{path.parent.name}/{path.name}"
     return path.parent.name if kind == "run" else path.name
 

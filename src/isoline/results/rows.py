@@ -24,11 +24,11 @@ from isoline.results.expected import (
 from isoline.results.identity import CURVE_FIELDS, canonical_json, run_start
 from isoline.results.metrics import HEADLINE
 from isoline.results.official import NOT_RUN, headline_window, official
-from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles
-from isoline.results.reasons import Verdict
+from isoline.results.readers import LaunchBundle, PointBundle, RunBundle, RunFiles, SkippedBundle
 from isoline.results.records import CauseRecord, Plan, PlanLaunch, PlanPoint
 from isoline.results.reused import TakenOver
 from isoline.results.schema import BY_NAME
+from isoline.results.skips import Causes
 
 Row = dict[str, Any]
 
@@ -88,6 +88,8 @@ def run_tables(
             telemetry += _telemetry(start)
         for attempt in files.points:
             _add_attempt(tables, attempt)
+        for left in files.skipped:
+            _add_skips(tables, left)
     built = {name: BY_NAME[name].rows(rows) for name, rows in tables.items() if rows}
     if telemetry:
         built["telemetry"] = pa.concat_tables(telemetry).cast(BY_NAME["telemetry"].arrow)
@@ -219,32 +221,22 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
     tables["locks"].append({**key, "lock": _json(_dump(bundle.lock))})
 
 
+def _add_skips(tables: dict[str, list[Row]], bundle: SkippedBundle) -> None:
+    where = {"bundle_path": bundle.path, "bundle_digest": bundle.digest, "at": utc(bundle.record.at)}
+    key = {"run_id": bundle.record.run_id, "number": bundle.record.number}
+    tables["skips"] += [{**key, **_dump(point), **where} for point in bundle.record.points]
+
+
 # --- points -----------------------------------------------------------------------------------
 
 
 def _cause_of(files: RunFiles) -> Callable[[str, str], str]:
     """Why a planned point has no attempt: by point id and launch digest."""
-    causes, other = _missing_causes(files)
-    return lambda _, launch_digest: causes.get(launch_digest, other)
-
-
-def _missing_causes(files: RunFiles) -> tuple[dict[str, str], str]:
-    """Why a point has no attempt: by launch digest where its last start was not valid, and else.
-
-    ``missing`` means that nobody knows why, which is an alert.
-    """
-    last = {
-        bundle.record.launch_digest: bundle.record.verdict
-        for bundle in sorted(files.launches, key=lambda item: utc(item.record.started_at))
-    }
-    verdicts = {*last.values(), *(bundle.record.verdict for bundle in files.points)}
-    other = "cancelled_run" if Verdict.CANCELLED in verdicts else "missing"
-    failed = {
-        digest: other if verdict is Verdict.CANCELLED else "launch_failed"
-        for digest, verdict in last.items()
-        if verdict is not Verdict.VALID
-    }
-    return failed, other
+    return Causes(
+        [item.record for item in files.launches],
+        [item.record for item in files.points],
+        [item.record for item in files.skipped],
+    ).of
 
 
 def _points(files: RunFiles, plan: Plan, withdrawn: Withdrawals) -> list[Row]:

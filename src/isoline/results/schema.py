@@ -149,6 +149,13 @@ TABLES: tuple[Table, ...] = (
         "telemetry",
         "run_id VARCHAR, launch_id VARCHAR, t TIMESTAMP, name VARCHAR, device VARCHAR, value DOUBLE",
     ),
+    # What a run left out each time that it ended; the last time counts.
+    _table(
+        "skips",
+        """run_id VARCHAR, number INTEGER, point_id VARCHAR, cause VARCHAR, detail VARCHAR,
+        evidence VARCHAR[], at TIMESTAMP, bundle_path VARCHAR, bundle_digest VARCHAR""",
+        "run_id number point_id",
+    ),
     _table("locks", "run_id VARCHAR, point_id VARCHAR, attempt INTEGER, lock VARCHAR"),
     _table(
         "quarantine",
