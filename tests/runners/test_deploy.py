@@ -13,7 +13,8 @@ import pytest
 
 from isoline.recipes.deployment import Command, Deployment
 from isoline.runners import owners
-from isoline.runners.launcher import LaunchSpec, PhaseFailedError, Server, Staged
+from isoline.runners.engines.llamacpp import LlamaCpp
+from isoline.runners.launcher import LaunchSpec, PhaseFailedError, ResetProof, Server, ShouldStop, Staged
 from isoline.runners.parts import fill_words
 from isoline.runners.process import ProcessLauncher
 from isoline.settings import Settings
@@ -180,3 +181,25 @@ def test_own_files_are_written_where_the_words_say(
     launcher.ready(server)
     assert Path(server.env["CONFIG"]).read_text() == '{\n "a": [\n  1\n ]\n}\n'
     assert Path(server.env["TEMPLATE"]).read_text() == "{{ x }}"
+
+
+class NoReset(LlamaCpp):
+    """An engine that has no call to empty its cache."""
+
+    isolation = "restart"
+
+    def reset(self, url: str, deadline_s: float, should_stop: ShouldStop | None = None) -> ResetProof:
+        """There is none."""
+        raise PhaseFailedError("reset_failed", "no call that empties its cache")
+
+
+def test_an_engine_without_a_reset_serves_one_point(
+    launcher: ProcessLauncher, start: Callable[..., Server], spec_of: SpecOf
+) -> None:
+    """A fresh server counts as reset once it is at rest; a second point on it does not."""
+    server = start(spec_of())
+    server.adapter = NoReset()
+    launcher.ready(server)
+    assert launcher.reset(server).tokens_erased is None
+    with pytest.raises(PhaseFailedError, match="no call that empties its cache"):
+        launcher.reset(server)

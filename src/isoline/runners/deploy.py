@@ -19,6 +19,7 @@ from isoline.errors import InfraError
 from isoline.recipes.deployment import Command
 from isoline.runners import owners, ports
 from isoline.runners.engines import EngineCallError, engine_adapter
+from isoline.runners.engines.openai import at_rest
 from isoline.runners.envs import Progress
 from isoline.runners.exits import log_tail, reason_of_exit
 from isoline.runners.launcher import (
@@ -252,10 +253,14 @@ class PartsLauncher:
         def stop() -> str | None:
             return ended() or (should_stop() if should_stop else None)
 
+        is_fresh, server.is_fresh = server.is_fresh, False
+        limit = server.spec.deadlines.reset_s
         try:
-            proofs = [
-                server.adapter.reset(part.url, server.spec.deadlines.reset_s, stop) for part in server.workers
-            ]
+            if server.adapter.isolation == "restart" and is_fresh:
+                # Nothing empties its cache, and nothing but the proof of readiness is in it.
+                proofs = [self._rest(server, part, stop) for part in server.workers]
+            else:
+                proofs = [server.adapter.reset(part.url, limit, stop) for part in server.workers]
         except (PhaseFailedError, StoppedError):
             gone = self._soon(server.ended)
             if gone is not None:
@@ -271,6 +276,14 @@ class PartsLauncher:
             slots=sum(proof.slots for proof in proofs),
             tokens_erased=sum(erased) if erased else None,
         )
+
+    @staticmethod
+    def _rest(server: Server, part: Part, should_stop: ShouldStop) -> ResetProof:
+        """Wait until a worker is at rest; that is all that can be asked of one without a reset."""
+        began = time.monotonic()
+        limit = server.spec.deadlines.reset_s
+        at_rest(lambda left_s: server.adapter.counters(part.url, left_s), limit, should_stop)
+        return ResetProof(took_s=time.monotonic() - began, slots=0, tokens_erased=None)
 
     @staticmethod
     def _soon(look: Callable[[], Any], seconds: float = 0.2) -> Any:

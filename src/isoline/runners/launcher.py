@@ -183,6 +183,7 @@ class Server:
     stopped: StopOutcome | None = None
     effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    is_fresh: bool = True  # until it was reset once
     can_count: bool = True  # whether it shows counters, by which a stall is seen
 
     @property

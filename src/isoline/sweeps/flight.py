@@ -152,6 +152,8 @@ class Flight(threading.Thread):
         )
         self._line.end(record, headline(record))
         codes = [note.code for note in record.reasons]
+        if live.server.adapter.isolation == "restart":
+            return False  # nothing empties its cache: the next point has a server of its own
         return not needs_new_server(codes) and self.stop.why() is None
 
     def _phase(self, name: str, point: PlanPoint | None = None, attempt: int | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from isoline.runners.launcher import ResetProof, ShouldStop
 
@@ -16,6 +16,10 @@ class EngineAdapter(Protocol):
     """What an engine's adapter offers. All calls go to ``url`` over HTTP and keep no state."""
 
     name: str
+
+    isolation: Literal["reset", "restart"]
+    """Whether one server can serve point after point, its cache emptied and proven empty between them; else
+    each point has a server of its own."""
 
     def script(self) -> Path:
         """The start script that ``{script}`` in the engine's command stands for."""

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from isoline.runners import llamacpp_server
 from isoline.runners.engines.base import EngineCallError
@@ -70,6 +70,7 @@ class LlamaCpp:
     """The adapter; it has no state."""
 
     name = "llamacpp"
+    isolation: Literal["reset", "restart"] = "reset"
 
     def script(self) -> Path:
         """Our start script, which runs in the engine's environment."""

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from isoline.catalog.engines import Engine
 from isoline.catalog.facts import load_catalog
@@ -71,6 +71,7 @@ class Served:
             raise InputError(f"no engine {name!r} in the catalog")
         self.name = name
         self.facts: Engine = catalog.engines[name]
+        self.isolation: Literal["reset", "restart"] = "reset" if self.facts.cache_reset else "restart"
 
     def script(self) -> Path:
         """There is none: the program is in the image. :raises InputError: always."""
