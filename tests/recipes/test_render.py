@@ -133,6 +133,25 @@ def test_order_and_comments_change_no_digest(project: Any, tmp_path: Path) -> No
         assert render(again, again.recipe.topologies[0], pool, SHAPE, 8, INPUTS).launch_digest == wanted
 
 
+def test_the_order_of_files_is_none(project_root: Path) -> None:
+    """Files of a folder, files written beside the server, variables: their order is no identity."""
+    loaded = load_recipe(project_root, DISAGGREGATED)
+    pool = load_pool(project_root, "examples/gb300-slurm-pyxis")
+    found = []
+    for turn in (list, lambda rows: list(reversed(list(rows)))):
+        content = json.loads(json.dumps(loaded.content))
+        content["files"] = turn(["a.jinja", "b.json"])
+        content["server"]["config_files"] = dict(turn({"x.json": {"a": 1}, "y.json": {"b": 2}}.items()))
+        content["server"]["env"] = dict(turn(content["server"]["env"].items()))
+        one = LoadedRecipe(DISAGGREGATED, Recipe.model_validate(content))
+        shape = Shape("agentic")
+        launch = render(
+            one, one.recipe.topologies[0], pool, shape, 8, Inputs(files={"a.jinja": "1", "b.json": "2"})
+        )
+        found.append((one.recipe_digest, launch.launch_digest))
+    assert found[0] == found[1]
+
+
 def test_what_a_pool_cannot_serve(project: Any) -> None:
     """Another SKU, more accelerators than the pool has, and more than one worker are refused."""
     local = load_pool(project.root, "local")

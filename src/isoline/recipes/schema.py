@@ -334,8 +334,10 @@ class Recipe(Document):
         return self
 
     def content(self) -> dict[str, Any]:
-        """What it says, defaults filled in, as JSON values; it validates as the same recipe."""
-        return self.model_dump(mode="json", by_alias=True, exclude=set(NOT_CONTENT))
+        """What it says, defaults filled in, as JSON values; it validates as the same recipe. Files have no
+        order of their own."""
+        said = self.model_dump(mode="json", by_alias=True, exclude=set(NOT_CONTENT))
+        return {**said, "files": sorted(self.files)}
 
     @model_validator(mode="after")
     def _says_what_is_unknown(self) -> Recipe:
