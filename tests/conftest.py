@@ -153,6 +153,17 @@ def slurm(support: Callable[[str], ModuleType], request: pytest.FixtureRequest) 
     made.close()
 
 
+@pytest.fixture(scope="session")
+def sshd(support: Callable[[str], ModuleType]) -> Iterator[Any]:
+    """A real sshd, tests/support/sshd.py: ``config`` is for ``ssh -F``, ``HOSTS`` are its machines."""
+    module = support("sshd")
+    if why := module.missing():
+        pytest.skip(why)
+    made = module.Sshd()
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def project(
     tmp_path: Path,

@@ -23,6 +23,7 @@ from isoline.runners.container_gc import Containers, owner_labels
 from isoline.runners.container_runtime import Runtime, remove_from_inside
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
+from isoline.runners.preflight import hosts_of
 from isoline.settings import Settings
 from isoline.sweeps.sources import inputs_of, shape_of
 
@@ -260,3 +261,26 @@ def test_containers_of_dead_orchestrators_are_removed_and_no_others(
     assert cleaner.remove(settings.state, found[0]) == ""
     assert set(podman.containers()) == {"alive", "elsewhere", "stranger", "forged"}
     podman.run("rm", "--force", "--time", "0", "alive", "elsewhere", "stranger", "forged")
+
+
+def test_a_node_over_ssh(
+    launcher: ContainerLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    sshd: Any,
+    podman: Any,
+    tmp_path: Path,
+) -> None:
+    """On another machine the same: files, container, log and clean-up go through ssh; a broken connection
+    does not end the server."""
+    assert spec.pool
+    (host,) = hosts_of(spec.pool.model_copy(update={"hosts": ["127.0.0.1"], "ssh_config": str(sshd.config)}))
+    server = start(replace(spec, node=host, scratch=tmp_path / "there" / "test-1"))
+    assert launcher.ready(server).tokens == 5 and server.effective
+    part: Any = server.main
+    os.kill(part.client.pid, signal.SIGKILL)
+    part.client.wait(5)
+    assert part.poll() is None and launcher.reset(server).slots >= 1
+    assert part.log.stat().st_size > 0
+    launcher.stop(server)
+    assert podman.containers() == {} and not (tmp_path / "there" / "test-1").exists()

@@ -83,7 +83,7 @@ class Pool(Document):
 
     ``accelerators`` is how many a node has (for SKU ``cpu`` 1, the share of the machine), ``nodes``
     how many nodes a launch may use. ``node_memory_gb`` is what KV offload budgets are computed from.
-    ``hosts`` are the machines of a process or container pool (``ssh`` names; empty = this machine).
+    ``hosts`` are the machines of a container pool (``ssh`` names; empty = this machine).
     ``max_parallel`` launches may be in flight, several on one node only with ``share_node``; nothing
     starts that would not end by ``until`` (a time of day, UTC). ``load_gb_s`` is the rate at which
     weights are read, once somebody measured it; ``compile_s`` the time allowed for compiling beside it.
@@ -101,6 +101,7 @@ class Pool(Document):
     node_memory_gb: float | None = Field(default=None, gt=0)
     host: str = "127.0.0.1"
     hosts: list[str] = []
+    ssh_config: str | None = None  # a file for `ssh -F`, where hosts are not those of the user's own
     max_parallel: int = Field(default=1, ge=1)
     share_node: bool = False
     until: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
@@ -126,8 +127,8 @@ class Pool(Document):
                 raise ValueError(f"launcher {self.launcher} needs the part {name}")
         if len(set(self.hosts)) != len(self.hosts):
             raise ValueError("hosts: a machine is named twice")
-        if self.hosts and self.launcher not in ("container", "process"):
-            raise ValueError("hosts: only pools of launcher container or process name their machines")
+        if self.hosts and self.launcher != "container":
+            raise ValueError("hosts: only pools of launcher container name their machines")
         if self.launcher == "slurm" and self.slurm and self.slurm.container != "none" and not self.container:
             raise ValueError("containers under slurm need the part container")
         return self

@@ -11,7 +11,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from isoline.runners.process import PASSED_ON, files_of
 from isoline.runners.staging import verify_weights
 
 INSIDE_MODELS = "/models"
+EFFECTIVE = "effective_args.json"
 ASK_EVERY_S = 1.0
 """A client that ended makes us ask the runtime; not more often than this."""
 
@@ -243,7 +246,7 @@ class ContainerLauncher(PartsLauncher):
         part.argv = tuple(words)
         part.program = fill_words(part.command.argv, {**values, "scratch": INSIDE_SCRATCH}, urls)
         part.env = {key: " ".join(fill_words([text], values, urls)) for key, text in part.command.env.items()}
-        env = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+        env = {key: os.environ[key] for key in (*PASSED_ON, "SSH_AUTH_SOCK") if key in os.environ}
         if part.runtime.host.is_local:
             env |= part.runtime.host.env
         env |= owners.label(part.owner)
@@ -251,14 +254,44 @@ class ContainerLauncher(PartsLauncher):
         part.client, part.log_offset = popen_in_session(command, env=env, cwd=None, log=part.log)
         part.started_at = utc_now()
 
+    def put(self, spec: LaunchSpec, folder: Path, files: Mapping[str, str]) -> None:
+        """Write files into a folder of the node."""
+        if spec.node.is_local:
+            super().put(spec, folder, files)
+            return
+        run_or_fail(spec.node, ["mkdir", "-p", str(folder)])
+        for name, text in files.items():
+            run_or_fail(spec.node, ["sh", "-c", 'cat > "$1"', "sh", f"{folder}/{name}"], input=text)
+
+    def effective_args(self, server: Server, part: Part) -> dict[str, object]:
+        """What a worker really runs with; of another machine its file is fetched first."""
+        if server.spec.node.is_local:
+            return super().effective_args(server, part)
+        with tempfile.TemporaryDirectory(prefix="isoline-args-") as folder:
+            done = server.spec.node.run(["cat", f"{part.scratch}/{EFFECTIVE}"])
+            if done.ok:
+                (Path(folder) / EFFECTIVE).write_text(done.stdout, encoding="utf-8")
+            return server.adapter.effective_args(part.url, Path(folder))
+
     def clean(self, server: Server) -> list[str]:
         """Remove the scratch folder; what belongs to root is removed from inside a container."""
-        super().clean(server)
         spec = server.spec
-        if spec.scratch.exists() and spec.node.is_local:
-            remove_from_inside(self.runtime(spec), spec.deployment.image or "", spec.scratch)
-            super().clean(server)
-        return [f"folder {spec.scratch}"] if spec.scratch.exists() else []
+        for from_inside in (False, True):
+            if from_inside:
+                remove_from_inside(self.runtime(spec), spec.deployment.image or "", spec.scratch)
+            if spec.node.is_local:
+                super().clean(server)
+            else:
+                spec.node.run(["rm", "-rf", str(spec.scratch)])
+            if not self._exists(spec):
+                return []
+        return [f"folder {spec.scratch}"]
+
+    @staticmethod
+    def _exists(spec: LaunchSpec) -> bool:
+        if spec.node.is_local:
+            return spec.scratch.exists()
+        return spec.node.run(["test", "-e", str(spec.scratch)]).ok
 
     def describe(self, server: Server) -> dict[str, Any]:
         """The image as the runtime knows it."""
@@ -268,6 +301,13 @@ class ContainerLauncher(PartsLauncher):
         with contextlib.suppress(InfraError):
             found["image_id"] = runtime.call("image", "inspect", "--format", "{{.Id}}", image).strip()
         return found
+
+
+def run_or_fail(host: Host, argv: list[str], input: str | None = None) -> None:
+    """Run a command on a node. :raises InfraError: when it says that it failed, or nothing."""
+    done = host.run(argv, input=input)
+    if not done.ok:
+        raise InfraError(f"{argv[0]}: {done.last_line()}", where=host.name)
 
 
 def container_of(spec: LaunchSpec) -> Container:

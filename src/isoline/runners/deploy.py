@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -91,6 +91,12 @@ class PartsLauncher:
         server.effective = next(iter(effective.values()), None) if alone else dict(effective)
         return found
 
+    def put(self, spec: LaunchSpec, folder: Path, files: Mapping[str, str]) -> None:
+        """Write files into a folder of the launch's node, which is made."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
     def clean(self, server: Server) -> list[str]:
         """Remove what a stopped server leaves besides its processes; what could not be, for people."""
         shutil.rmtree(server.spec.scratch, ignore_errors=True)
@@ -115,7 +121,6 @@ class PartsLauncher:
 
         :raises InfraError: when nothing can be started or no port is free.
         """
-        spec.scratch.mkdir(parents=True, exist_ok=True)
         spec.log.parent.mkdir(parents=True, exist_ok=True)
         server = Server(spec=spec, staged=staged, adapter=engine_adapter(spec.engine))
         try:
@@ -171,12 +176,11 @@ class PartsLauncher:
 
     def write_files(self, spec: LaunchSpec, part: Part) -> None:
         """Configuration files and the recipe's own, where ``{file.NAME}`` says they are."""
-        part.scratch.mkdir(parents=True, exist_ok=True)
+        texts = {Path(name).name: path.read_text(encoding="utf-8") for name, path in spec.files.items()}
         for name, content in part.command.config_files.items():
-            text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
-            (part.scratch / name).write_text(text + "\n", encoding="utf-8")  # JSON is YAML too
-        for name, path in spec.files.items():
-            shutil.copyfile(path, part.scratch / Path(name).name)
+            # JSON is YAML too.
+            texts[name] = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        self.put(spec, part.scratch, texts)
 
     def _abandon(self, server: Server) -> None:
         """After a start that failed half way: nothing of it stays."""

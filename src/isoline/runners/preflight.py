@@ -177,8 +177,9 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
 def hosts_of(pool: Pool) -> list[Host]:
     """The machines of a process or container pool: its ``hosts``, else this one."""
     env = dict(pool.container.env) if pool.container else {}
+    options = ("-F", pool.ssh_config) if pool.ssh_config else ()
     if pool.hosts:
-        return [Host(name, name, env=env) for name in pool.hosts]
+        return [Host(name, name, options, env) for name in pool.hosts]
     return [Host("local", env=env)]
 
 

@@ -116,7 +116,7 @@ def launch_spec(
         deployment=deployment_of(launch.identity),
         weights=weights,
         packages=tuple(launch.identity["image"].get("packages") or ()),
-        scratch=context.settings.state / "scratch" / f"{run_id}-{name}",
+        scratch=scratch_root(context, node) / f"{run_id}-{name}",
         log=folder / "server.log",
         host=context.host,
         deadlines=Deadlines(
@@ -133,6 +133,13 @@ def launch_spec(
         files=recipe_files(context.settings.project, launch),
         hub=planned_hub(launch),
     )
+
+
+def scratch_root(context: Context, node: Host | None) -> Path:
+    """Where scratch folders of launches lie: below our state here, where the pool says on other machines."""
+    if node is None or node.is_local or context.pool.container is None:
+        return context.settings.state / "scratch"
+    return Path(context.pool.container.scratch)
 
 
 def weights_bytes(recipe: Recipe, files: Sequence[WeightFile]) -> int | None:
