@@ -109,6 +109,7 @@ def values_of(part: Part, parts: Iterable[Part], common: Mapping[str, str]) -> d
     values = dict(common)
     for other in everyone:
         values |= {f"port.{name}": str(other.ports[name]) for name in other.command.ports}
+        values.setdefault(f"host.{other.command.name}", other.host)
     values |= {f"port.{name}": str(number) for name, number in part.ports.items() if name != "main"}
     values["port"] = str(part.ports["main"])
     values["role"] = part.command.role or part.command.name
@@ -117,12 +118,13 @@ def values_of(part: Part, parts: Iterable[Part], common: Mapping[str, str]) -> d
 
 
 def urls_of(parts: Iterable[Part]) -> dict[str, list[str]]:
-    """``url`` and ``url.ROLE`` -> the addresses of the workers, in order."""
+    """``url`` and ``url.ROLE`` -> the addresses of the workers, in order; ``url.ROLE.N`` -> that of one."""
     found: dict[str, list[str]] = {"url": []}
     for part in parts:
         if part.command.role is not None:
             found["url"].append(part.url)
             found.setdefault(f"url.{part.command.role}", []).append(part.url)
+            found[f"url.{part.command.role}.{part.worker}"] = [part.url]
     return found
 
 
