@@ -110,6 +110,14 @@ def test_silence_is_not_absence(docker: Callable[[str], None]) -> None:
         find_image(host, "docker", "a/b:1")
 
 
+def test_an_image_that_is_made_here_is_not_pulled(docker: Callable[[str], None]) -> None:
+    """No registry is asked for what no registry has."""
+    docker("exit 1")
+    with pytest.raises(NodeJobError, match="make or load it") as error:
+        pull_image(Host("here"), "docker", "localhost/engine:1")
+    assert error.value.code == "image_missing"
+
+
 @pytest.fixture
 def podman(support: Callable[[str], ModuleType]) -> Iterator[Any]:
     """A real podman with storage of its own."""

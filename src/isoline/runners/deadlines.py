@@ -256,7 +256,10 @@ class ReadyClock:
     def tell(
         self, now: float, bytes_read: int | None = None, log: LogProgress | None = None
     ) -> TooLate | None:
-        """None: go on. ``bytes_read`` None: it cannot be seen."""
+        """None: go on. ``bytes_read`` and ``log`` None: they cannot be seen.
+
+        Where neither can, nothing is concluded from it: the deadline alone decides.
+        """
         if bytes_read is not None and bytes_read >= self.bytes_read + MIN_BYTES:
             self.bytes_read = bytes_read
             self.progress = now
@@ -268,6 +271,10 @@ class ReadyClock:
         took, still = now - self._began, now - self.progress
         if took >= self.budget.hard_cap_s:
             return self._over(f"not ready after {took:.0f} s, the hard cap")
+        if bytes_read is None and log is None:
+            if took >= self.budget.deadline_s:
+                return self._over(f"not ready after {took:.0f} s")
+            return None
         if still >= self.budget.stall_s:
             return self._over(f"no progress for {still:.0f} s")
         if took >= self.budget.deadline_s and still >= min(

@@ -53,6 +53,13 @@ def pull_image(host: Host, runtime: str, ref: str) -> None:
     :raises NodeJobError: with the cause that the runtime's words prove.
     :raises ToolUnavailableError: when it gives no answer.
     """
+    if ref.startswith("localhost/"):
+        raise NodeJobError(
+            "image_missing",
+            f"image {ref} is not there, and no registry has it",
+            where=host.name,
+            remedy="make or load it on that machine",
+        )
     done = host.run([runtime, "pull", by_digest(ref)], timeout_s=PULL_S)
     if not done.ok:
         raise explained(f"{done.stdout}\n{done.stderr}", f"{runtime} pull {ref}", host.name)

@@ -1,0 +1,63 @@
+"""Looks at a server while it starts: what its processes have read, what its logs say; the clock decides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from isoline.runners.deadlines import IoMeter, LogProgress, ReadyBudget, ReadyClock, TooLate, parse_io
+
+MAX_PIECE = 4 << 20
+"""Of a log that grew by more since the last look only the end is read, bytes."""
+
+
+def bytes_read(pids: Iterable[int]) -> dict[int, int]:
+    """pid -> bytes read since its start; those that are gone or not ours to see are left out."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            found[pid] = parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii"))
+    return found
+
+
+class StartProgress:
+    """The watchdog over one start.
+
+    :param now: when it began, seconds of the clock that :meth:`tell` is given.
+    :param logs: (file, byte that this start's part begins at); files may appear later.
+    """
+
+    def __init__(
+        self, engine: str, budget: ReadyBudget, now: float, logs: Iterable[tuple[Path, int]] = ()
+    ) -> None:
+        self.clock = ReadyClock(budget, now)
+        self._log = LogProgress(engine)
+        self._meter = IoMeter()
+        self._places = dict(logs)
+        self._has_log = False
+
+    def tell(self, now: float, pids: Collection[int], logs: Iterable[Path] = ()) -> TooLate | None:
+        """Look once; None: go on.
+
+        :param pids: the server's processes on this machine; none: they run elsewhere.
+        :param logs: files that are there by now, besides those known already.
+        """
+        for path in logs:
+            self._places.setdefault(path, 0)
+        for path in self._places:
+            self._read(path)
+        seen = bytes_read(pids)
+        total = self._meter.tell(seen) if seen else None
+        return self.clock.tell(now, total, self._log if self._has_log else None)
+
+    def _read(self, path: Path) -> None:
+        with suppress(OSError), path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._places[path], size - MAX_PIECE))
+            piece = log.read(MAX_PIECE)
+            self._places[path] = log.tell()
+            if piece:
+                self._has_log = True
+                self._log.feed(piece.decode(errors="replace"))
