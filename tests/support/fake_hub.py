@@ -1,6 +1,6 @@
 """A small real HTTP server that behaves as a model hub does, with faults that a test asks for.
 
-It answers ``/api/<kind>s/<id>/revision/<rev>?blobs=1`` and ``/<id>/resolve/<rev>/<file>`` (``/datasets/…``
+It answers ``/api/<kind>s/<id>/revision/<rev>?blobs=true`` and ``/<id>/resolve/<rev>/<file>`` (``/datasets/…``
 likewise): large files are redirected to a "storage" path with range requests, as the hub does.
 """
 

@@ -109,7 +109,7 @@ class Hub:
         :raises StageError: ``model_gated``, ``model_missing``, ``rate_limited``, ``infra``.
         """
         quoted = urllib.parse.quote(revision, safe="")
-        url = f"{self.endpoint}/api/{kind}s/{repo}/revision/{quoted}?blobs=1"
+        url = f"{self.endpoint}/api/{kind}s/{repo}/revision/{quoted}?blobs=true"
         tries = 0
         while True:
             try:
