@@ -15,6 +15,7 @@ from isoline.errors import InputError
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
+    from isoline.catalog.pools import Pool
     from isoline.results.records import CauseRecord, Plan
     from isoline.sweeps.prepare import Prepared, Wishes
     from isoline.sweeps.runs import Run
@@ -36,6 +37,14 @@ ChangedOption = Annotated[
     str | None,
     typer.Option("--changed-since", help="Only points that are not in the plan of this git revision."),
 ]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(help="Measure a server that somebody else runs, with --topology and --sku; never official."),
+]
+TopologyOption = Annotated[
+    str | None, typer.Option(help="The topology that the server of --url is declared to have, such as tp8.")
+]
+SkuOption = Annotated[str | None, typer.Option(help="The SKU that the server of --url is declared to be on.")]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Where sealed bundles go; default: the setting.")
 ]
@@ -124,12 +133,23 @@ def _wishes(
     image: list[str] | None,
     changed_since: str | None,
     recipe: str | None = None,
+    url: str | None = None,
+    topology: str | None = None,
+    sku: str | None = None,
 ) -> Wishes:
     from isoline.recipes.channels import parse_override
+    from isoline.sweeps.declared import endpoint_pool
     from isoline.sweeps.prepare import Wishes
 
     images = dict(parse_override(item) for item in image or [])
-    return Wishes(pool=pool, is_new=new, images=images, changed_since=changed_since, recipe=recipe)
+    where: str | Pool | None = pool
+    if url is not None:
+        if pool is not None:
+            raise InputError("an endpoint is a pool of its own", where="--pool", remedy="leave it out")
+        where = endpoint_pool(url, topology, sku)
+    elif topology is not None or sku is not None:
+        raise InputError("they describe the server of --url", where="--topology and --sku")
+    return Wishes(pool=where, is_new=new, images=images, changed_since=changed_since, recipe=recipe)
 
 
 @app.command()
@@ -140,6 +160,9 @@ def plan(
     new: NewOption = False,
     image: ImageOption = None,
     changed_since: ChangedOption = None,
+    url: UrlOption = None,
+    topology: TopologyOption = None,
+    sku: SkuOption = None,
     out: Annotated[Path | None, typer.Option(help="Write plan.json to this file.")] = None,
     store: StoreOption = None,
     format: FormatOption = "table",
@@ -148,7 +171,7 @@ def plan(
     from isoline.results.bundle import write_record
     from isoline.sweeps.prepare import prepare
 
-    wishes = _wishes(pool, new, image, changed_since, recipe)
+    wishes = _wishes(pool, new, image, changed_since, recipe, url, topology, sku)
     prepared = prepare(load_settings(store=store), sweep, wishes)
     _show_plan(prepared, format)
     if out is not None:
@@ -166,6 +189,9 @@ def run(
     new: NewOption = False,
     image: ImageOption = None,
     changed_since: ChangedOption = None,
+    url: UrlOption = None,
+    topology: TopologyOption = None,
+    sku: SkuOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and every command; start nothing.")
     ] = False,
@@ -179,7 +205,7 @@ def run(
     from isoline.sweeps.prepare import prepare
 
     settings = load_settings(store=store)
-    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since, recipe))
+    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since, recipe, url, topology, sku))
     if dry_run:
         from isoline.sweeps.dryrun import dry_run as commands
 

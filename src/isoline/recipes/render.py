@@ -154,7 +154,7 @@ def _check_pool(loaded: LoadedRecipe, topology: Topology, pool: Pool, engine: En
             )
         if recipe.image.packages is None:
             raise InputError("launcher 'process' needs image.packages", where=loaded.recipe_id)
-    elif recipe.image.packages is not None:
+    elif recipe.image.packages is not None and pool.launcher != "endpoint":
         raise InputError(
             f"launcher {pool.launcher!r} needs an image reference or a channel", where=loaded.recipe_id
         )

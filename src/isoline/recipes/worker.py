@@ -20,7 +20,7 @@ def engine_words(engine: Engine, pool: Pool) -> list[str]:
 
     :raises InputError: when the engine cannot be started that way.
     """
-    if pool.launcher == "process":
+    if pool.launcher == "process" or (pool.launcher == "endpoint" and engine.container is None):
         if engine.process is None:
             raise InputError(f"engine {engine.name} cannot be started as a plain process")
         return list(engine.process.command)

@@ -128,6 +128,9 @@ def _check_curve(launch: PlanLaunch, point: PlanPoint) -> list[str]:
     wanted = {name: launch.identity[name] for name in IN_LAUNCH if name in launch.identity}
     wanted |= {"scenario": scenario.get("name"), "scenario_version": scenario.get("version")}
     wanted |= {"dataset_digest": known.get("dataset_digest")}
+    if "launcher" in launch.identity:
+        # What somebody else runs is declared, not seen: it is never on a curve of ours.
+        wanted |= {"source": "endpoint" if launch.identity["launcher"] == "endpoint" else "own"}
     wanted |= {"client_class": known.get("load_generator", {}).get("profile")}
     pairs = [(f"{name} of its curve", point.curve[name], value) for name, value in wanted.items()]
     pairs += [

@@ -10,14 +10,14 @@ from isoline.recipes.load import load_recipe, match_recipes
 from isoline.sweeps.schema import Selection, Sweep
 
 
-def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | None) -> tuple[Sweep, str]:
+def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | Pool | None) -> tuple[Sweep, str | Pool]:
     """The sweep with one recipe, and the pool that it is measured on.
 
     A sweep that selects the recipe keeps what it asks for it. A try-out (``publish: false``) takes any other
     recipe in place of its own, at the fewest requests in flight of the recipe's first scenario: one point.
 
-    :param pool: as the person named it; None: the sweep's own where its SKU is the recipe's, else the only
-        pool of runners/ with that SKU.
+    :param pool: as the person named or declared it; None: the sweep's own where its SKU is the recipe's,
+        else the only pool of runners/ with that SKU.
     :raises InputError: for an official sweep that does not select it, or where no single pool fits.
     """
     loaded = load_recipe(project, recipe)
@@ -37,7 +37,8 @@ def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | None) -> tupl
         levels = loaded.recipe.scenarios[scenario].all
         mine = [Selection(recipes=[recipe], scenario=scenario, concurrency=[min(levels)])]
     where = pool or _pool_for(project, sweep, loaded.recipe.sku, loaded.recipe_id)
-    return sweep.model_copy(update={"select": mine, "pool": where}), where
+    name = where if isinstance(where, str) else where.name
+    return sweep.model_copy(update={"select": mine, "pool": name}), where
 
 
 def _pool_for(project: Path, sweep: Sweep, sku: str, recipe_id: str) -> str:

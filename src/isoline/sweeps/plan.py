@@ -134,7 +134,7 @@ def _curve(place: _Place, scenario: Scenario, dataset: str) -> dict[str, Any]:
         "deployment_class": place.topology.deployment_class(place.pool.accelerators),
         "client_class": place.pool.client_profile,
         "kind": "measured",
-        "source": "own",
+        "source": "endpoint" if place.pool.launcher == "endpoint" else "own",
     }
 
 
@@ -306,13 +306,25 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
             excluded.append(Excluded(what=recipe_id, why=f"no pool of the sweep has SKU {sku}"))
             continue
         start = _starter(sources, draft)
-        for number in range(len(draft.outline.topologies)):
+        declared = sources.pool_of(sku).endpoint
+        for number, topology in enumerate(draft.outline.topologies):
+            if declared is not None and topology.label != declared.topology:
+                what = f"{recipe_id} {topology.label}"
+                excluded.append(Excluded(what=what, why=f"the endpoint is declared as {declared.topology}"))
+                continue
             for launch in _launches(sources, draft, number, start, rows.values()):
                 first = launches.setdefault(launch.launch_digest, launch)
                 if first is not launch:
                     launches[launch.launch_digest], note = joined(first, launch)
                     excluded.append(note)
     if not launches:
+        if declared_as := [pool.endpoint.topology for pool in sources.pools.values() if pool.endpoint]:
+            labels = {item.label for draft in sources.recipes.values() for item in draft.outline.topologies}
+            raise InputError(
+                f"no recipe of the sweep has topology {declared_as[0]}",
+                where="--topology",
+                remedy=f"there are: {', '.join(sorted(labels))}",
+            )
         raise InputError("nothing is selected", where=f"sweeps/{sources.sweep.name}.yaml")
     channels = {
         f"{name} {arch}": ref for name, refs in sources.channels.items() for arch, ref in refs.items()

@@ -33,8 +33,17 @@ RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
 
 SERVER_FAILED = frozenset(
-    ("server_died", "server_killed", "server_restarted", "stalled", "load_timeout", "reset_failed", "oom")
-    + ("warmup_failed", "too_many_failed")
+    (
+        "server_died",
+        "server_killed",
+        "server_restarted",
+        "stalled",
+        "load_timeout",
+        "reset_failed",
+        "oom",
+        "warmup_failed",
+        "too_many_failed",
+    )
 )
 """Reason codes after which the server's log is asked why."""
 

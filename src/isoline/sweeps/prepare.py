@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from isoline.catalog.facts import catalog_of
+from isoline.catalog.pools import Pool
 from isoline.catalog.prices import Rates, load_prices, rates_on
 from isoline.catalog.treecache import cached_trees
+from isoline.errors import InputError
 from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
 from isoline.settings import Settings
@@ -40,14 +42,14 @@ class Prepared:
 class Wishes:
     """What a person asks for beside the sweep's file.
 
-    :param pool: instead of the sweep's own.
+    :param pool: instead of the sweep's own: a name, or one that was declared (an endpoint).
     :param is_new: do not continue and reuse nothing.
     :param images: channel -> reference, for this run only.
     :param changed_since: a git revision: only points whose digest is not in the plan of that revision.
     :param recipe: this one instead of all that the sweep selects (:mod:`isoline.sweeps.only`).
     """
 
-    pool: str | None = None
+    pool: str | Pool | None = None
     is_new: bool = False
     images: Mapping[str, str] = field(default_factory=dict)
     changed_since: str | None = None
@@ -74,10 +76,12 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     sources = replace(sources, past=past_durations(settings.store), rates=rates)
     plan = make_plan(sources, git_state(settings.project))
     if wishes.changed_since is not None:
+        if isinstance(wishes.pool, Pool):
+            raise InputError("an endpoint is measured as it is now", where="--changed-since")
         known = digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
         plan = only_new(plan, document, known, rates)
     run = None if wishes.is_new else find_run(settings.store, plan, document.reuse.max_age_h)
-    if run is None and not wishes.is_new:
+    if run is None and not wishes.is_new and not isinstance(wishes.pool, Pool):
         plan = _without_known(settings, document, plan, rates)
     check_limits(document, plan)
     return Prepared(sources, run.plan if run else plan, run)

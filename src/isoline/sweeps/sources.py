@@ -27,11 +27,11 @@ from isoline.sweeps.schema import Scenario, Sweep, load_scenario
 
 
 def read_sources(
-    project: Path, sweep: Sweep, *, pool: str | None = None, images: Mapping[str, str] | None = None
+    project: Path, sweep: Sweep, *, pool: str | Pool | None = None, images: Mapping[str, str] | None = None
 ) -> Sources:
     """Read recipes, scenarios, datasets and the pool that a sweep names.
 
-    :param pool: instead of the sweep's own.
+    :param pool: instead of the sweep's own; by its name, or one that stands in no file.
     :param images: channel -> image reference instead of the channel's own, for this run.
     :raises DocumentError, InputError: for the first thing that is wrong.
     """
@@ -127,13 +127,13 @@ def read_draft(project: Path, name: str) -> Draft:
     return draft
 
 
-def _pools(project: Path, sweep: Sweep, override: str | None) -> dict[str, Pool]:
+def _pools(project: Path, sweep: Sweep, override: str | Pool | None) -> dict[str, Pool]:
     """SKU -> pool.
 
     :raises DocumentError: for two pools of one SKU, or one that is not there.
     """
     if override is not None:
-        pool = load_pool(project, override)
+        pool = load_pool(project, override) if isinstance(override, str) else override
         return {pool.sku: pool}
     where = f"sweeps/{sweep.name}.yaml"
     names = sweep.pool if isinstance(sweep.pool, list) else [sweep.pool]
