@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.facts import catalog_of
+from isoline.catalog.models import WeightFile
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
@@ -23,7 +25,7 @@ from isoline.results.records import PlanLaunch
 from isoline.runners.compile_cache import cache_key, compile_cache, mark_warm
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.nodes import run_job
-from isoline.runners.staging_items import items_of_launch, items_of_plan
+from isoline.runners.staging_items import Item, items_of_launch, items_of_plan
 from isoline.runners.staging_place import inventory, look_at, missing_inputs, spots_of
 from isoline.runners.staging_pool import inputs_in_use, set_pin, stage_pool
 from isoline.settings import Settings
@@ -226,6 +228,34 @@ def test_each_machine_of_a_pool_is_staged(
     assert all("timed out" in row.detail for row in rows if row.node == "n9")
     with pytest.raises(ToolUnavailableError, match="timed out"):
         missing_inputs(settings, pool, launch)
+
+
+def test_a_single_file_of_weights(settings: Settings, tmp_path: Path, docker: Path) -> None:
+    """It goes to this machine's model cache, and through ssh to another's; what arrives is hashed."""
+    data = b"weights " * 1000
+    digest = hashlib.sha256(data).hexdigest()
+    file = WeightFile(file="m.gguf", precision="q4_1", sha256=digest, bytes=len(data))
+    source = settings.state / "weights" / digest / "m.gguf"
+    source.parent.mkdir(parents=True)
+    source.write_bytes(data)
+    item = Item("weights--m", "weights", "m.gguf", "pool", None, len(data), file)
+    (docker / "ssh").write_text('#!/bin/sh\nfor word; do last=$word; done\nexec sh -c "$last"\n')
+    (docker / "ssh").chmod(0o755)
+    for hosts in ([], ["n1"]):
+        here = tmp_path / f"machine-{len(hosts)}"
+        pool = container_pool(here, hosts=hosts)
+        assert [row.state for row in inventory(settings, pool, [item])] == ["missing"]
+        rows = stage_pool(settings, pool, [item])
+        assert [row.state for row in rows] == ["staged"], rows
+        assert (here / "models" / digest / "m.gguf").read_bytes() == data
+        assert [row.state for row in stage_pool(settings, pool, [item])] == ["there"]
+        (here / "models" / digest / "m.gguf").unlink()
+        assert [row.state for row in inventory(settings, pool, [item])] == ["missing"]
+    (docker / "dd").write_text('#!/bin/sh\ncase "$1" in of=*) echo damaged > "${1#of=}";; esac\n')
+    (docker / "dd").chmod(0o755)
+    (row,) = stage_pool(settings, pool, [item])
+    assert row.code == "weights_digest_mismatch"
+    assert not (here / "models" / digest / "m.gguf").exists()
 
 
 def test_a_slurm_pool_imports_its_image_once(

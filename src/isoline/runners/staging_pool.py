@@ -6,6 +6,7 @@ What is done on a machine is :mod:`isoline.runners.node`'s; here is who gets wha
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -189,27 +190,45 @@ class _One:
             raise explained(error.what, words[0], self.spot.node) from None
 
     def _copy(self) -> Mapping[str, Any]:
-        file = self._file()
+        """A single file of weights, fetched here; to another machine it goes through ssh, hashed there."""
+        file, host = self._file(), self.spot.host
         name = model_path(self.item)
-        if not self.spot.host.is_local:
-            if is_there(self.settings, self.pool, self.item, self.look):
-                return {"bytes": file.bytes, "downloaded": 0}
-            raise InfraError(
-                f"{name} is not in {self.spot.cache}",
-                where=self.spot.node,
-                remedy="put the file there: single files go to this machine's own cache only",
-            )
+        if not host.is_local and is_there(self.settings, self.pool, self.item, self.look):
+            return {"bytes": file.bytes, "downloaded": 0}
         source = ensure_weights(self.settings, file, self.say)
+        words = ["cp", "--reflink=auto", str(source), "{out}"]
+        if not host.is_local:
+            words = ["mv", self._send(source), "{out}"]
         return self._run(
             "file",
             target=f"{self.spot.cache.rstrip('/')}/{name}",
             path=name,
-            argv=["cp", "--reflink=auto", str(source), "{out}"],
+            argv=words,
             sha256=file.sha256,
             bytes=file.bytes,
             digest=f"sha256:{file.sha256}",
             timeout_s=IMPORT_S,
         )
+
+    def _send(self, source: Path) -> str:
+        """Put a file of this machine on the other one, aside; its path there."""
+        host, folder = self.spot.host, f"{self.spot.cache.rstrip('/')}/.isoline/parts"
+        part = f"{folder}/{self.item.name}.{os.getpid()}"
+        self.say(f"{host.name} {self.item.name}: sends {source.stat().st_size / 1e9:.2f} GB")
+        host.run(["mkdir", "-p", folder])
+        with source.open("rb") as content:
+            done = subprocess.run(
+                host.words(["dd", f"of={part}", "bs=1M", "status=none"]),
+                stdin=content,
+                capture_output=True,
+                timeout=IMPORT_S,
+                check=False,
+            )
+        if done.returncode:
+            raise InfraError(
+                f"cannot send {source.name}: {done.stderr.decode(errors='replace')[-200:]}", where=host.name
+            )
+        return part
 
     def _digest(self) -> str | None:
         return self.item.id.partition("@")[2] or None
