@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,21 @@ def test_an_image_that_fails_twice_alike_is_held(tiny: Any) -> None:
     )
     tiny.sweep_run("broken", code=3)
     assert len(list((run / "_launch").iterdir())) > 2
+
+
+def test_nothing_starts_that_would_not_end_in_the_window(tiny: Any) -> None:
+    """A point that is too long for the window is skipped with the hour that closes; no server is started."""
+    tiny.scenario("tiny-endless", requests={"minimum": 100_000, "per_concurrency": 1})
+    tiny.recipe(scenarios={"tiny-endless": {"concurrency": [1]}})
+    soon = datetime.now(UTC) + timedelta(minutes=30)
+    tiny.yaml("runners/local.yaml", TWO | {"until": f"{soon:%H:%M}"})
+    tiny.sweep("late", {"scenario": "tiny-endless", "concurrency": [1]})
+    done = tiny.sweep_run("late", code=3)
+    assert f"the window closes at {soon:%H:%M} UTC" in done.err
+    assert "1 without an attempt (1 window_closed); nothing could be measured" in done.out
+    assert not (tiny.the_run() / "_launch").exists()
+    assert tiny.run("results", "ingest").code == 0
+    assert tiny.query("select missing_cause from points") == [{"missing_cause": "window_closed"}]
 
 
 def test_people_pause_cancel_and_resume(tiny: Any) -> None:

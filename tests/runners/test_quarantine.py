@@ -30,16 +30,23 @@ def pool() -> Pool:
 def test_three_errors_quarantine_a_node_with_an_end(state: Path, pool: Pool) -> None:
     """The third one does, for a while; afterwards the node is as good as new."""
     assert quarantine.note_error(state, "n1", error(0)) is None
-    assert quarantine.note_error(state, "n1", error(1, "device_lost")) is None
+    assert quarantine.note_error(state, "n1", error(1, "tool_missing")) is None
     hold = quarantine.note_error(state, "n1", error(2))
     assert hold is not None
     assert hold.until == quarantine.stamp(NOW + timedelta(minutes=2) + quarantine.EXPIRY)
     later = NOW + timedelta(minutes=3)
     away = quarantine.kept_away(state, pool, later)
     assert away["n1"].startswith("quarantined until ")
-    assert "server_killed, device_lost" in away["n1"]
+    assert "server_killed, tool_missing" in away["n1"]
     assert "n1" not in quarantine.kept_away(state, pool, later + quarantine.EXPIRY)
     assert quarantine.note_error(state, "n1", error(60 * 12)) is None, "it begins anew"
+
+
+def test_a_lost_device_is_enough(state: Path) -> None:
+    """The first error of that kind quarantines: the next launch there would meet it too."""
+    hold = quarantine.note_error(state, "n1", error(0, "device_lost"))
+    assert hold is not None
+    assert "device_lost" in hold.reason
 
 
 def test_a_good_launch_and_time_forget_errors(state: Path) -> None:

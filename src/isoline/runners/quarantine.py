@@ -34,6 +34,7 @@ NOT_THE_NODE = frozenset(
         "clock_stepped",
         "disk_full",
         "machine_busy",
+        "not_staged",
         "orchestrator_paused",
         "preempted",
         "rate_limited",
@@ -42,6 +43,9 @@ NOT_THE_NODE = frozenset(
     }
 )
 """Errors of the machine that Isoline itself, or somebody elsewhere, had: they say nothing about the node."""
+
+AT_ONCE = frozenset({"device_lost", "gpu_unhealthy", "memory_not_freed"})
+"""Errors of which one is enough: the next launch there would meet them too."""
 
 Kind = Literal["drained", "quarantined"]
 
@@ -164,9 +168,9 @@ def note_error(state: Path, node: str, error: NodeError) -> Hold | None:
         was = read_node(state, node)
         errors = [*was.errors_at(now), error]
         made = None
-        if len(errors) >= LIMIT and was.hold_at(now) is None:
+        if (len(errors) >= LIMIT or error.code in AT_ONCE) and was.hold_at(now) is None:
             codes = ", ".join(dict.fromkeys(item.code for item in errors))
-            made = Hold("quarantined", f"{len(errors)} errors: {codes}", stamp(now), stamp(now + EXPIRY))
+            made = Hold("quarantined", f"{len(errors)} error(s): {codes}", stamp(now), stamp(now + EXPIRY))
             errors = []  # after the expiry it begins anew
         _change(state, replace(was, errors=tuple(errors), hold=made or was.hold_at(now)))
     return made

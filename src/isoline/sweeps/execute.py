@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from isoline.errors import InfraError
 from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
-from isoline.runners import leases, owners
+from isoline.runners import leases
 from isoline.runners.launcher import Launcher
-from isoline.runners.orchestrators import this_orchestrator
 from isoline.sweeps import schedule
 from isoline.sweeps.context import Context, disk_full, full_disk_is_clear
 from isoline.sweeps.control import Controls, read_controls
@@ -31,7 +30,6 @@ from isoline.sweeps.outcome import NEXT_AFTER, Outcome, outcome_of
 from isoline.sweeps.poollock import say_who, tidy
 from isoline.sweeps.progress import Progress
 from isoline.sweeps.runs import Run, next_launch_number, verdicts
-from isoline.sweeps.schedule_breaker import image_key
 from isoline.sweeps.sofar import SoFar, seal_skipped, window_of
 
 MAX_LAUNCH_TRIES = 3
@@ -73,6 +71,7 @@ class Executor:
         self._failed_in_a_row: Counter[str] = Counter()
         self._given_up: set[str] = set()
         self._lost: set[str] = set()
+        self._not_staged: dict[str, str] = {}  # launch -> what is not there
         self._changed = threading.Event()
         self._lock = threading.Lock()
         self._closes_at: float | None = None
@@ -196,9 +195,9 @@ class Executor:
         for digest, launch in self._launches.items():
             due = self._due(launch) if digest not in self._given_up else []
             if due:
-                startup = launch.estimate_s - sum(point.estimate_s for point in launch.points)
+                image = self._so_far.image_of[digest]
                 points = tuple((point.point_id, point.estimate_s) for point in due)
-                tasks.append(schedule.Task(digest, image_key(launch), launch.gpus, max(startup, 0.0), points))
+                tasks.append(schedule.Task(digest, image, launch.gpus, startup_s(launch), points))
         return tasks
 
     def _due(self, launch: PlanLaunch) -> list[PlanPoint]:
@@ -211,8 +210,7 @@ class Executor:
         launch = self._launches[start.key]
         due = tuple(self._due(launch))
         now = datetime.now(UTC)
-        seconds = launch.estimate_s - sum(point.estimate_s for point in launch.points)
-        seconds = max(seconds, 0.0) + sum(point.estimate_s for point in due)
+        seconds = startup_s(launch) + sum(point.estimate_s for point in due)
         number = next_launch_number(self.run, launch)
         name = f"{start.key[:10]}-{number}"
         try:
@@ -244,7 +242,7 @@ class Executor:
             )
             told = schedule.Flight(
                 start.key,
-                image_key(launch),
+                self._so_far.image_of[launch.launch_digest],
                 start.placement,
                 now.timestamp() + seconds,
                 seconds * launch.gpus,
@@ -300,7 +298,10 @@ class Executor:
         assert error is not None
         infra = is_infra(error.reasons)
         self._failed_in_a_row[key] += 1
-        is_over = not infra or self._failed_in_a_row[key] >= MAX_LAUNCH_TRIES
+        not_there = [note.detail for note in error.reasons if note.code == "not_staged"]
+        if not_there:  # a launch downloads nothing: trying again finds the same
+            self._not_staged[key] = "; ".join(not_there)
+        is_over = not infra or bool(not_there) or self._failed_in_a_row[key] >= MAX_LAUNCH_TRIES
         told = explained(error.reasons)
         self.journal.write(
             "launch_failed",
@@ -318,14 +319,14 @@ class Executor:
                 raise disk_full(note.detail, self.context.settings.store) from error
         if is_over:
             self._given_up.add(key)
-            if infra:
+            if infra and not not_there:
                 self._lost |= {point.point_id for point in flight.ticket.due}
 
     def _note_node(self, flight: Flight, lease: leases.Lease) -> None:
         """Count an error of the machine against its nodes, and say which are quarantined by it."""
         landed = flight.landed
         notes = [note for record in landed.records for note in record.reasons]
-        notes += landed.failure.reasons if landed.failure else []
+        notes += landed.start.reasons if landed.start else []
         is_good = any(record.verdict is Verdict.VALID for record in landed.records)
         for node, hold in self._fleet.note(lease, notes, is_good):
             self.progress.say(f"node {node} is {hold.text()}")
@@ -349,7 +350,8 @@ class Executor:
         for name, (was, is_now) in changes.items():
             if was != is_now:
                 line = name if is_now else f"no longer {name}"
-                self.progress.say(f"the run is {line}")
+                lifts = f"; `isoline sweep resume {self.run.run_id}` lifts that" if is_now else ""
+                self.progress.say(f"the run is {line}{lifts}")
                 self.journal.write("control", phase=line, cause="a command of a person")
         if controls.is_cancelled:
             self.context.stop.set()
@@ -360,6 +362,7 @@ class Executor:
             for digest, launch in self._launches.items():
                 if any(point.point_id == point_id for point in launch.points):
                     self._given_up.discard(digest)
+                    self._not_staged.pop(digest, None)
                     self._failed_in_a_row[digest] = 0
 
     def _land_all(self) -> None:
@@ -372,10 +375,7 @@ class Executor:
 
     def _insist(self) -> None:
         """A second Ctrl-C: end our processes now; the next run seals or drops what is half."""
-        me = this_orchestrator()
-        for owner in owners.all_owners(self._state):
-            if (owner.orchestrator_pid, owner.orchestrator_start_ticks) == (me.pid, me.start_ticks):
-                owners.sweep_one(self._state, owner, term_s=0.5)
+        self._fleet.end_ours()
         for _, lease, _ in self._flights.values():
             with contextlib.suppress(OSError):
                 leases.give_back(self._state, lease)
@@ -391,6 +391,8 @@ class Executor:
         for digest, launch in self._launches.items():
             points = tuple(point.point_id for point in launch.points if point.point_id in without)
             skip = known.get(digest)
+            if digest in self._not_staged:
+                skip = schedule.Skip(digest, points, "not_staged", self._not_staged[digest])
             if skip is None and interrupted:
                 why = "the run was cancelled" if self._controls.is_cancelled else "the run was stopped"
                 skip = schedule.Skip(digest, points, "cancelled_run", why)
@@ -409,3 +411,8 @@ class Executor:
         if self._controls.is_cancelled:
             outcome.told = f"the run is cancelled; `isoline sweep resume {self.run.run_id}` lifts that"
         return outcome
+
+
+def startup_s(launch: PlanLaunch) -> float:
+    """What the plan expects of a launch before its first point, seconds."""
+    return max(launch.estimate_s - sum(point.estimate_s for point in launch.points), 0.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from isoline.catalog.pools import Pool
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import ReasonNote
-from isoline.runners import leases, quarantine
+from isoline.runners import leases, owners, quarantine
 from isoline.runners.hosts import Host
 from isoline.runners.orchestrators import this_orchestrator
 from isoline.runners.preflight import hosts_of
@@ -63,6 +63,13 @@ class Fleet:
             ends_at=quarantine.stamp(ends_at),
         )
 
+    def end_ours(self) -> None:
+        """End every process of this orchestrator at once; their bundles stay unsealed."""
+        me = this_orchestrator()
+        for owner in owners.all_owners(self._state):
+            if (owner.orchestrator_pid, owner.orchestrator_start_ticks) == (me.pid, me.start_ticks):
+                owners.sweep_one(self._state, owner, term_s=0.5)
+
     def note(
         self, lease: leases.Lease, notes: Sequence[ReasonNote], is_good: bool
     ) -> list[tuple[str, quarantine.Hold]]:
@@ -70,13 +77,15 @@ class Fleet:
 
         :returns: the nodes that are quarantined by it.
         """
-        if not self._pool.hosts:
-            return []  # this machine alone: there is no other to go to, and retries are bounded
         bad = [
             note
             for note in notes
-            if REASONS[note.code].verdict is Verdict.INFRA_ERROR and note.code not in quarantine.NOT_THE_NODE
+            if REASONS[note.code].verdict is Verdict.INFRA_ERROR
+            and note.code not in quarantine.NOT_THE_NODE
+            # This machine alone: there is no other to go to, and retries are bounded.
+            and (self._pool.hosts or note.code in quarantine.AT_ONCE)
         ]
+        bad.sort(key=lambda note: note.code not in quarantine.AT_ONCE)
         held = []
         for node, _ in lease.places:
             if bad:

@@ -12,6 +12,7 @@ NEXT_AFTER = {
     "window_closed": "run the same command again in the next window",
     "budget": "raise the sweep's budget",
     "cancelled_run": "`isoline sweep resume RUN`",
+    "not_staged": "`isoline pool stage POOL --sweep SWEEP`, then the same command again",
     "no_node": "`isoline pool list` shows the nodes; `isoline pool release NODE` opens one",
 }
 """What a person can do about points that were left out, by cause."""

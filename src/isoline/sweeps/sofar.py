@@ -21,7 +21,7 @@ class SoFar:
     """The sealed state of a run in memory; :meth:`note_attempt` and :meth:`note_start` keep it up."""
 
     def __init__(self, run: Run) -> None:
-        self._images = {launch.launch_digest: image_key(launch) for launch in run.plan.launches}
+        self.image_of = {launch.launch_digest: image_key(launch) for launch in run.plan.launches}
         self._gpus = {launch.launch_digest: launch.gpus for launch in run.plan.launches}
         self._launch_of = {
             point.point_id: launch.launch_digest for launch in run.plan.launches for point in launch.points
@@ -49,10 +49,10 @@ class SoFar:
     def note_start(self, record: LaunchRecord, points: Sequence[PointRecord]) -> None:
         """A start was sealed, with these attempts on it."""
         digest = record.launch_digest
-        if digest not in self._images:
+        if digest not in self.image_of:
             return
         told = judge_start(record, points)
-        self._told[self._images[digest]].append(told)
+        self._told[self.image_of[digest]].append(told)
         if told.says == "bad":
             self.failed_launches.add(digest)
         began, ended = (datetime.fromisoformat(at) for at in (record.started_at, record.ended_at))
@@ -63,7 +63,7 @@ class SoFar:
         opened: dict[str, str] = {}
         for point_id, at in controls.retried_at.items():
             if point_id in self._launch_of:
-                image = self._images[self._launch_of[point_id]]
+                image = self.image_of[self._launch_of[point_id]]
                 opened[image] = max(opened.get(image, ""), at)
         return {image: image_state(told, opened.get(image, "")) for image, told in self._told.items()}
 

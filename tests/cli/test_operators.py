@@ -1,0 +1,220 @@
+"""The operator's verbs: pools and their nodes, commands to runs, logs; each says what it did."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoline.cli.main import run
+from isoline.cli.pool_nodes import moment_of
+from isoline.errors import InputError
+from isoline.runners import leases, quarantine
+from isoline.settings import load_settings
+from isoline.sweeps.control import read_controls
+from isoline.sweeps.runs import Run, read_run
+
+NOW = datetime(2026, 12, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def state(project: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """State and store of their own."""
+    monkeypatch.setenv("ISOLINE_PROJECT", str(project.root))
+    monkeypatch.setenv("ISOLINE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ISOLINE_STORE", str(tmp_path / "store"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def demo(state: Path, bundles: Any, tmp_path: Path) -> Run:
+    """A run of the demo: c1 valid, c4 invalid, the others without an attempt."""
+    bad = bundles.Outcome(reasons=("canary_failed",))
+    folder = bundles.make_run(
+        tmp_path / "store",
+        bundles.make_plan(),
+        outcomes={(2, 1): None, (4, 1): bad, (8, 1): None},
+    )
+    found = read_run(folder)
+    assert found is not None
+    return found
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed."""
+    return capsys.readouterr().out
+
+
+def point_at(item: Run, concurrency: int) -> str:
+    """The point at a concurrency."""
+    points = [point for launch in item.plan.launches for point in launch.points]
+    return next(point.point_id for point in points if point.concurrency == concurrency)
+
+
+# --- nodes ------------------------------------------------------------------------------------
+
+
+def test_a_node_is_drained_and_released(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run changes nothing; then the node is closed with its reason everywhere, until it is released."""
+    assert run(["pool", "drain", "local", "--reason", "new fan", "--dry-run"]) == 0
+    assert "local would be drained until `isoline pool release`: new fan" in told(capsys)
+    assert quarantine.all_nodes(state) == []
+    assert run(["pool", "drain", "local", "--reason", "new fan", "--until", "6h"]) == 0
+    capsys.readouterr()
+    assert run(["pool", "status", "local", "--format", "json"]) == 0
+    (row,) = json.loads(told(capsys))
+    assert row["state"].startswith("drained until ")
+    assert row["launch"] is None
+    assert run(["pool", "list", "--format", "json"]) == 0
+    assert next(row for row in json.loads(told(capsys)) if row["pool"] == "local")["closed"] == ["local"]
+    assert run(["pool", "release", "local", "--dry-run"]) == 0
+    assert "local would take launches again; it was drained" in told(capsys)
+    assert run(["pool", "release", "local"]) == 0
+    assert run(["pool", "release", "local"]) == 0
+    assert "nothing to do" in told(capsys)
+    assert quarantine.all_nodes(state) == []
+
+
+def test_a_quarantine_ends_by_itself(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a time it has one all the same."""
+    assert run(["pool", "quarantine", "local", "--reason", "odd numbers"]) == 0
+    assert "local quarantined until 20" in told(capsys)
+    (record,) = quarantine.all_nodes(state)
+    assert record.hold is not None
+    assert record.hold.until is not None
+
+
+def test_a_misspelt_node_is_refused(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody drains a node that no pool has."""
+    assert run(["pool", "drain", "locla", "--reason", "x"]) == 1
+    assert "no pool has a node 'locla'; did you mean 'local'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "after"), [("6h", timedelta(hours=6)), ("90m", timedelta(minutes=90)), ("2d", timedelta(days=2))]
+)
+def test_spans_of_time(text: str, after: timedelta) -> None:
+    """Minutes, hours and days from now."""
+    assert moment_of(text, NOW) == NOW + after
+
+
+def test_moments() -> None:
+    """A time needs its zone and must be to come."""
+    assert moment_of("2026-12-01T07:00Z", NOW) == NOW + timedelta(hours=5)
+    for text in ("soon", "2026-12-01T07:00", "2026-12-01T01:00Z"):
+        with pytest.raises(InputError, match="--until"):
+            moment_of(text, NOW)
+
+
+def test_the_status_shows_a_launch_in_flight(
+    state: Path, demo: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Node, devices, launch, phase, since, expected end and the last error, off lease and journal."""
+    from isoline.sweeps.journal import JOURNAL, Journal
+
+    journal = Journal(demo.work / JOURNAL)
+    journal.write("sealed", point_id="p", verdict="invalid", cause="oom: full", launch_id="aaaaaaaaaa-1")
+    journal.write("phase", phase="load", point_id="q", launch_id="aaaaaaaaaa-2")
+    lease = leases.take(
+        state,
+        pool="local",
+        run_id=demo.run_id,
+        launch_id="aaaaaaaaaa-2",
+        places=(("local", (0,)),),
+        is_whole=True,
+        run_folder=demo.folder,
+        ends_at="2100-01-01T00:00:00Z",
+    )
+    assert run(["pool", "status", "local", "--format", "json"]) == 0
+    (row,) = json.loads(told(capsys))
+    assert (row["node"], row["state"], row["devices"]) == ("local", "busy", [0])
+    assert (row["launch"], row["point"], row["phase"]) == ("aaaaaaaaaa-2", "q", "load")
+    assert row["eta_s"] > 0
+    assert row["last_error"].endswith("oom: full")
+    assert run(["pool", "gc", "--dry-run"]) == 0
+    assert "no rows" in told(capsys), "a living lease is nobody's waste"
+    leases.give_back(state, lease)
+
+
+# --- commands to runs -------------------------------------------------------------------------
+
+
+def test_commands_are_kept_and_said(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the sweep's name or the run's id; --dry-run writes nothing; who obeys when is said."""
+    assert run(["sweep", "pause", "demo", "--dry-run"]) == 0
+    assert told(capsys).startswith("would be told: run ")
+    assert not demo.work.exists() or not list(demo.work.glob("control-*"))
+    assert run(["sweep", "pause", "demo"]) == 0
+    assert "nothing works at it now: it counts from the next `isoline sweep run demo`" in told(capsys)
+    assert read_controls(demo.work).is_paused
+    assert run(["sweep", "cancel", demo.run_id, "--reason", "wrong image"]) == 0
+    assert read_controls(demo.work).is_cancelled
+    assert run(["sweep", "resume", "demo"]) == 0
+    assert not read_controls(demo.work).is_cancelled
+    assert run(["sweep", "pause", "nosuch"]) == 1
+    assert "no run of sweep 'nosuch'" in capsys.readouterr().err
+
+
+def test_a_launch_is_skipped_by_its_digest(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the id of a start too; what fits no launch is refused with those that there are."""
+    digest = demo.plan.launches[0].launch_digest
+    assert run(["sweep", "skip", "demo", "feedfeed-1"]) == 1
+    assert digest[:10] in capsys.readouterr().err
+    assert run(["sweep", "skip", "demo", f"{digest[:10]}-3", "--reason", "slow"]) == 0
+    assert read_controls(demo.work).why_skipped(digest) == "skipped by hand: slow"
+
+
+def test_a_point_is_due_once_more(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """An invalid one is; a valid one is refused with the command that repeats it."""
+    invalid, valid = point_at(demo, 4), point_at(demo, 1)
+
+    def due() -> set[str]:
+        assert run(["sweep", "status", "demo", "--format", "json"]) == 0
+        return {row["point_id"] for row in json.loads(told(capsys)) if row["due"]}
+
+    assert invalid not in due()
+    assert run(["sweep", "retry", "demo", valid]) == 1
+    assert "isoline reproduce" in capsys.readouterr().err
+    assert run(["sweep", "retry", "demo", "nobody"]) == 1
+    assert run(["sweep", "retry", "demo", invalid]) == 0
+    capsys.readouterr()
+    assert invalid in due()
+
+
+def test_the_status_says_what_was_left_out(
+    demo: Run, bundles: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A point without an attempt shows the cause that the run gave."""
+    bundles.seal_skipped(demo.folder, {point_at(demo, 8): "window_closed"})
+    assert run(["sweep", "status", "demo", "--format", "json"]) == 0
+    rows = {row["point_id"]: row["reasons"] for row in json.loads(told(capsys))}
+    assert rows[point_at(demo, 8)] == "skipped: window_closed"
+    assert rows[point_at(demo, 2)] is None
+
+
+def test_following_an_ended_run_prints_lines_of_json(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """One object a line, and it ends because the run has."""
+    from isoline.sweeps.journal import JOURNAL, Journal
+
+    journal = Journal(demo.work / JOURNAL)
+    journal.write("run", run_id=demo.run_id)
+    journal.write("phase", phase="load", point_id="p", launch_id="a-1")
+    journal.write("end", skipped={})
+    assert run(["sweep", "status", "demo", "--follow", "--format", "json"]) == 0
+    rows = [json.loads(text) for text in told(capsys).splitlines()]
+    assert [row["phase"] for row in rows] == ["begin", "load", "end"]
+    assert run(["sweep", "status", "demo", "--follow"]) == 0
+    assert "p load" in told(capsys)
+
+
+def test_logs_of_a_point(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each log with its path above it."""
+    assert run(["logs", point_at(demo, 1)]) == 0
+    text = told(capsys)
+    assert text.startswith("==> server of launch ")
+    assert "listening" in text
+    assert run(["logs", "nobody"]) == 1
+    assert load_settings().store.name in capsys.readouterr().err

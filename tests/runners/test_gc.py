@@ -1,0 +1,124 @@
+"""Clean-up after dead runs: what they left is found and removed, what lives or is somebody else's stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from isoline.errors import InfraError
+from isoline.runners import gc, leases, owners, ports
+from isoline.runners.hosts import Host, ToolUnavailableError, this_host
+
+DEAD = """
+import subprocess, sys, os
+from pathlib import Path
+from isoline.runners import leases, owners, ports
+state = Path(sys.argv[1])
+owner = owners.claim(state, run_id="r", launch_id="l-1", what="server", scratch=state / "scratch" / "r-l-1")
+(state / "scratch" / "r-l-1").mkdir(parents=True)
+ports.lease(state, owner.token, "127.0.0.1")
+leases.take(state, pool="p", run_id="r", launch_id="l-1", places=(("local", (0,)),), is_whole=True,
+            run_folder=state)
+argv = owners.wrap(state, owner, [sys.executable, "-c", "import time; time.sleep(600)"])
+child = subprocess.Popen(argv, env=os.environ | owners.label(owner), start_new_session=True,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid, flush=True)
+import time; time.sleep(600)
+"""
+
+
+def dead_run(state: Path, spawn: Callable[..., subprocess.Popen[bytes]]) -> int:
+    """An orchestrator that is killed with a server in flight; the server's pid."""
+    process = spawn([sys.executable, "-c", DEAD, str(state)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    until = time.monotonic() + 20
+    while not list((state / "owners").glob("*.child")) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    return pid
+
+
+def test_what_a_dead_run_left_is_shown_and_removed(
+    state: Path, spawn: Callable[..., subprocess.Popen[bytes]], eventually: Callable[..., None]
+) -> None:
+    """Process, lease and scratch are found first and removed then; a second look finds nothing."""
+    pid = dead_run(state, spawn)
+    alive = owners.claim(state, run_id="r2", launch_id="l-2", what="client")
+    mine = leases.take(
+        state, pool="p", run_id="r2", launch_id="l-2", places=(("n2", (0,)),), is_whole=True, run_folder=state
+    )
+    found, silent = gc.find_all(state, [this_host()])
+    assert silent == []
+    assert [(item.kind, item.run_id, item.launch_id) for item in found] == [
+        ("process", "r", "l-1"),
+        ("lease", "r", "l-1"),
+    ]
+    assert str(pid) in found[0].what
+    os.kill(pid, 0)
+    assert [item.problem for item in gc.remove_all(state, found)] == ["", ""]
+    eventually(lambda: not Path(f"/proc/{pid}").exists() or owners.find_processes(state, alive) == [])
+    assert gc.find_all(state, [this_host()]) == ([], [])
+    assert not (state / "scratch" / "r-l-1").exists()
+    assert [item.token for item in owners.all_owners(state)] == [alive.token]
+    assert [item.token for item in leases.all_leases(state)] == [mine.token]
+    assert ports.stale(state) == []
+
+
+def test_scratch_of_nobody_is_left_once_it_rests(state: Path) -> None:
+    """A folder that no record speaks of is removed after an hour at rest, not one that has just been made."""
+    new, old = state / "scratch" / "new", state / "scratch" / "old"
+    for path in (new, old):
+        path.mkdir(parents=True)
+    os.utime(old, (time.time() - 2 * gc.SCRATCH_AGE_S,) * 2)
+    found, _ = gc.find_all(state, [this_host()])
+    assert [(item.kind, item.name) for item in found] == [("scratch", "old")]
+    gc.remove_all(state, found)
+    assert new.exists()
+    assert not old.exists()
+
+
+def test_a_port_without_an_owner_is_left(state: Path) -> None:
+    """Its lease is dropped; that of a living owner stays."""
+    owner = owners.claim(state, run_id="r", launch_id="l", what="server")
+    kept = ports.lease(state, owner.token, "127.0.0.1")
+    stray = ports.lease(state, "nobody", "127.0.0.1", avoid={kept})
+    found, _ = gc.find_all(state, [this_host()])
+    assert [item.name for item in found] == [str(stray)]
+    gc.remove_all(state, found)
+    assert ports.holder(state, kept) == owner.token
+    assert ports.stale(state) == []
+
+
+class Odd:
+    """A cleaner of which a tool is silent, and which cannot remove what it found."""
+
+    kind = "odd"
+
+    def find(self, state: Path, host: Host) -> list[gc.Left]:
+        if host.name == "silent":
+            raise ToolUnavailableError("no answer", where=host.name)
+        return [gc.Left(self.kind, "thing", host.name)]
+
+    def remove(self, state: Path, left: gc.Left) -> str:
+        raise InfraError("it will not go")
+
+
+def test_a_silent_tool_is_told_and_never_read_as_nothing(state: Path) -> None:
+    """The other machine is looked at all the same; what cannot be removed says why, and the rest goes on."""
+    before = list(gc.CLEANERS)
+    try:
+        gc.register(Odd())
+        gc.register(Odd())
+        assert sum(item.kind == "odd" for item in gc.CLEANERS) == 1
+        found, silent = gc.find_all(state, [Host("silent", "silent"), Host("good", "good")])
+        assert silent == ["odd on silent: silent: no answer"]
+        assert [item.host for item in found] == ["good"]
+        assert [item.problem for item in gc.remove_all(state, found)] == ["it will not go"]
+    finally:
+        gc.CLEANERS[:] = before
