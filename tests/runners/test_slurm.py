@@ -170,6 +170,24 @@ def test_whole_life(
     assert not spec.scratch.exists()
 
 
+def test_homes_that_are_not_shared(
+    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, tmp_path: Path
+) -> None:
+    """Where the nodes' folders are not seen, log and effective arguments come through the job; none stays."""
+    assert spec.pool and spec.pool.slurm
+    apart = spec.pool.slurm.model_copy(update={"shared_home": False})
+    server = start(other(spec, "apart", pool=spec.pool.model_copy(update={"slurm": apart})))
+    assert launcher.ready(server).tokens == 5
+    folder = launcher.job_scratch(server.spec)
+    assert folder.parent == tmp_path / "node-scratch" and (folder / "aggregated.0.log").exists()
+    lock = launcher.collect(server, tmp_path / "kept")
+    assert lock["effective_args"]["args"]["parallel"]
+    launcher.stop(server)
+    launcher.collect(server, tmp_path / "kept")
+    assert "model loaded" in (tmp_path / "kept" / "server.log").read_text()
+    assert not folder.exists()
+
+
 def test_two_roles_and_a_router(
     launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, podman: Any
 ) -> None:

@@ -1,0 +1,141 @@
+"""Slurm's words: what a job is, why it ended, and when nothing may be concluded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from isoline.runners.hosts import Host, ToolUnavailableError
+from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.slurm_jobs import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
+
+# As Slurm 22.05 prints it, shortened.
+LINE = (
+    "JobId=12 JobName=abc-1 UserId=root(0) Priority=4294901758 Nice=0 Account=(null) QOS=(null) "
+    "JobState={state} Reason={why} Dependency=(null) Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 "
+    "ExitCode={code} RunTime={run} TimeLimit=00:05:00 TimeMin=N/A PreemptTime={preempt} "
+    "SuspendTime=None Partition=cpu NodeList={nodes} BatchHost=n1 Comment=isoline;run=r;JobState=X"
+)
+
+
+def line(
+    state: str,
+    code: str = "0:0",
+    run: str = "00:00:10",
+    preempt: str = "None",
+    nodes: str = "n[1-2]",
+    why: str = "None",
+) -> str:
+    return LINE.format(state=state, code=code, run=run, preempt=preempt, nodes=nodes, why=why)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (line("RUNNING"), None),
+        (line("COMPLETING", "143:0"), None),
+        (line("COMPLETED"), None),
+        (line("FAILED", "1:0"), None),
+        (line("PREEMPTED", "0:15"), "preempted"),
+        (line("NODE_FAIL", "0:15"), "node_failed"),
+        (line("BOOT_FAIL"), "node_failed"),
+        (line("TIMEOUT", "0:15"), "job_time_limit"),
+        (line("CANCELLED", "0:15"), "job_cancelled"),
+        (line("OUT_OF_MEMORY", "0:125"), "oom"),
+        (line("FAILED", "143:0", run="00:04:31"), "job_time_limit"),
+        (line("FAILED", "143:0", run="00:01:00"), None),
+        (line("FAILED", "143:0", preempt="2026-12-01T08:00:00"), "preempted"),
+        (line("FAILED", "91:0"), "no_nodes"),
+        (line("FAILED", "94:0"), "launch_timeout"),
+    ],
+)
+def test_why_a_job_ended(text: str, reason: str | None) -> None:
+    """Each state has its code; a script that was told early ends by itself, and the times say why."""
+    assert read_job(text).reason == reason
+
+
+def test_a_job_is_read_in_full() -> None:
+    """Numbers, nodes and times; words of a comment are not the job's own."""
+    job = read_job(line("PENDING", nodes="(null)", why="Resources"))
+    assert (job.id, job.state, job.why, job.nodes, job.is_pending) == (12, "PENDING", "Resources", "", True)
+    assert read_job(line("RUNNING")).nodes == "n[1-2]"
+    assert read_job(line("CANCELLED", "0:15")).status().signal == 15
+    assert read_job(line("FAILED", "3:0")).status().exit_code == 3
+
+
+def test_times() -> None:
+    """Slurm's times in seconds; no limit is None."""
+    assert [seconds(text) for text in ("1-02:03:04", "02:03:04", "03:04", "UNLIMITED")] == [
+        93784.0,
+        7384.0,
+        184.0,
+        None,
+    ]
+
+
+def test_comments_come_back() -> None:
+    """Labels survive the way through a comment; a foreign comment is nobody's."""
+    labels = {"run": "r", "host": "h", "start": "5@b-c@pid:[4026]"}
+    assert read_comment(comment_of(labels, "t")) == {
+        "isoline.run": "r",
+        "isoline.host": "h",
+        "isoline.start": "5@b-c@pid:[4026]",
+        "isoline.token": "t",
+    }
+    assert read_comment("nightly") is None and read_comment("") is None
+
+
+def tools(folder: Path, monkeypatch: pytest.MonkeyPatch, **bodies: str) -> Host:
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Host("here")
+
+
+LOST = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+def test_silence_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller out of reach is never read as "gone"; its own word is."""
+    host = tools(tmp_path, monkeypatch, scontrol=LOST, squeue=LOST, sbatch=LOST)
+    for ask in (
+        lambda: show(host, 12),
+        lambda: our_jobs(host),
+        lambda: submit(host, tmp_path / "job.sh", "isoline;token=t"),
+    ):
+        with pytest.raises(ToolUnavailableError):
+            ask()
+    tools(tmp_path, monkeypatch, scontrol="echo 'error: Invalid job id specified' >&2; exit 1")
+    assert show(host, 12) is None
+
+
+def test_a_submission_without_an_answer_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch hung after the job was taken: it is found by its comment."""
+    monkeypatch.setattr("isoline.runners.slurm_jobs.SUBMIT_S", 0.3)
+    host = tools(
+        tmp_path,
+        monkeypatch,
+        sbatch="exec sleep 60",
+        squeue="echo '7|RUNNING|isoline;run=r;token=t'; echo '8|RUNNING|other'",
+    )
+    assert submit(host, tmp_path / "job.sh", comment_of({"run": "r"}, "t")) == 7
+    with pytest.raises(ToolUnavailableError):
+        submit(host, tmp_path / "job.sh", comment_of({"run": "r"}, "u"))
+
+
+def test_ids_come_from_sbatch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A greeting before the id and a cluster's name behind it do not matter; a refusal is told as it is."""
+    monkeypatch.setenv("SECRET_OF_THE_SHELL", "x")
+    seen = tmp_path / "seen"
+    host = tools(tmp_path, monkeypatch, sbatch=f"env >{seen}; echo 'Welcome 5'; echo '31;cluster'")
+    assert submit(host, tmp_path / "job.sh", "isoline;token=t") == 31
+    assert "SECRET_OF_THE_SHELL" not in seen.read_text()
+    tools(tmp_path, monkeypatch, sbatch="echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+    with pytest.raises(PhaseFailedError, match="invalid partition") as failed:
+        submit(host, tmp_path / "job.sh", "isoline;token=t")
+    assert failed.value.code == "job_rejected"
