@@ -45,6 +45,10 @@ TopologyOption = Annotated[
     str | None, typer.Option(help="The topology that the server of --url is declared to have, such as tp8.")
 ]
 SkuOption = Annotated[str | None, typer.Option(help="The SKU that the server of --url is declared to be on.")]
+AttachOption = Annotated[
+    str | None,
+    typer.Option(help="Measure on a server that `isoline launch` keeps, without a restart; never official."),
+]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Where sealed bundles go; default: the setting.")
 ]
@@ -136,6 +140,7 @@ def _wishes(
     url: str | None = None,
     topology: str | None = None,
     sku: str | None = None,
+    attach: str | None = None,
 ) -> Wishes:
     from isoline.recipes.channels import parse_override
     from isoline.sweeps.declared import endpoint_pool
@@ -149,7 +154,9 @@ def _wishes(
         where = endpoint_pool(url, topology, sku)
     elif topology is not None or sku is not None:
         raise InputError("they describe the server of --url", where="--topology and --sku")
-    return Wishes(pool=where, is_new=new, images=images, changed_since=changed_since, recipe=recipe)
+    return Wishes(
+        pool=where, is_new=new, images=images, changed_since=changed_since, recipe=recipe, attach=attach
+    )
 
 
 @app.command()
@@ -192,6 +199,7 @@ def run(
     url: UrlOption = None,
     topology: TopologyOption = None,
     sku: SkuOption = None,
+    attach: AttachOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and every command; start nothing.")
     ] = False,
@@ -205,7 +213,8 @@ def run(
     from isoline.sweeps.prepare import prepare
 
     settings = load_settings(store=store)
-    prepared = prepare(settings, sweep, _wishes(pool, new, image, changed_since, recipe, url, topology, sku))
+    wishes = _wishes(pool, new, image, changed_since, recipe, url, topology, sku, attach)
+    prepared = prepare(settings, sweep, wishes)
     if dry_run:
         from isoline.sweeps.dryrun import dry_run as commands
 
@@ -214,9 +223,14 @@ def run(
         for line in commands(prepared):
             typer.echo(line)
         return
-    from isoline.sweeps.start import run_sweep
+    if attach is not None:
+        from isoline.sweeps.hold import run_attached
 
-    outcome = run_sweep(settings, prepared)
+        outcome = run_attached(settings, prepared, attach)
+    else:
+        from isoline.sweeps.start import run_sweep
+
+        outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
     causes = ", ".join(f"{count} {cause}" for cause, count in sorted(outcome.skipped.items()))
     missing = f", {outcome.missing} without an attempt" if outcome.missing else ""

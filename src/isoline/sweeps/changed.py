@@ -79,3 +79,36 @@ def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = No
         channels=plan.channels,
         rates=rates,
     )
+
+
+def only_launch(
+    plan: Plan, sweep: Sweep, launch_digest: str, launch_id: str, rates: Rates | None = None
+) -> Plan:
+    """The plan with one launch, for a server that is held.
+
+    :raises InputError: when the sweep has no such launch.
+    """
+    launches = [launch for launch in plan.launches if launch.launch_digest == launch_digest]
+    if not launches:
+        raise InputError(
+            f"the sweep plans no launch like the held {launch_id}",
+            where="--attach",
+            remedy="name its recipe with --recipe; image, arguments and pool must be those of the launch",
+        )
+    excluded = [
+        *plan.excluded,
+        *(
+            Excluded(what=f"{launch.recipe_id} {launch.topology}", why=f"not the held launch {launch_id}")
+            for launch in plan.launches
+            if launch.launch_digest != launch_digest
+        ),
+    ]
+    return assemble(
+        sweep,
+        launches,
+        reused=[],
+        excluded=excluded,
+        created_from=plan.created_from,
+        channels=plan.channels,
+        rates=rates,
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from isoline.catalog.pools import Pool, load_pool
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe, match_recipes
+from isoline.recipes.schema import Recipe
 from isoline.sweeps.schema import Selection, Sweep
 
 
@@ -36,25 +37,35 @@ def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | Pool | None) 
         scenario = next(iter(loaded.recipe.scenarios))
         levels = loaded.recipe.scenarios[scenario].all
         mine = [Selection(recipes=[recipe], scenario=scenario, concurrency=[min(levels)])]
-    where = pool or _pool_for(project, sweep, loaded.recipe.sku, loaded.recipe_id)
+    where = pool or _pool_for(project, sweep, loaded.recipe, loaded.recipe_id)
     name = where if isinstance(where, str) else where.name
     return sweep.model_copy(update={"select": mine, "pool": name}), where
 
 
-def _pool_for(project: Path, sweep: Sweep, sku: str, recipe_id: str) -> str:
+def _pool_for(project: Path, sweep: Sweep, recipe: Recipe, recipe_id: str) -> str:
     own = [sweep.pool] if isinstance(sweep.pool, str) else sweep.pool
     for name in own:
-        if load_pool(project, name).sku == sku:
+        if load_pool(project, name).sku == recipe.sku:
             return name
-    fits = [item for item in _own_pools(project) if item.sku == sku]
+    return only_pool(project, recipe, recipe_id)
+
+
+def only_pool(project: Path, recipe: Recipe, where: str) -> str:
+    """The only pool of runners/ with a recipe's SKU that starts its kind of image.
+
+    :raises InputError: when there is none, or several.
+    """
+    sku, is_bare = recipe.sku, recipe.image.packages is not None
+    of_sku = [item for item in _own_pools(project) if item.sku == sku]
+    fits = [item for item in of_sku if (item.launcher == "process") == is_bare] or of_sku
     if len(fits) == 1:
         return fits[0].name
     if fits:
         names = ", ".join(item.name for item in fits)
-        raise InputError(f"several pools have SKU {sku}: {names}", where=recipe_id, remedy="name one, --pool")
+        raise InputError(f"several pools have SKU {sku}: {names}", where=where, remedy="name one, --pool")
     raise InputError(
         f"no pool of runners/ has SKU {sku}",
-        where=recipe_id,
+        where=where,
         remedy="run `isoline pool new` on such a machine, or name one with --pool",
     )
 

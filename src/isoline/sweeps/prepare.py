@@ -16,9 +16,10 @@ from isoline.catalog.treecache import cached_trees
 from isoline.errors import InputError
 from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan
+from isoline.runners.heldrecord import find_held
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble, check_limits
-from isoline.sweeps.changed import digests_at, only_new
+from isoline.sweeps.changed import digests_at, only_launch, only_new
 from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points, grown_from, reuse
 from isoline.sweeps.kept import kept_plans
@@ -47,6 +48,7 @@ class Wishes:
     :param images: channel -> reference, for this run only.
     :param changed_since: a git revision: only points whose digest is not in the plan of that revision.
     :param recipe: this one instead of all that the sweep selects (:mod:`isoline.sweeps.only`).
+    :param attach: id of a held launch: only its points, on it as it is, as a try-out.
     """
 
     pool: str | Pool | None = None
@@ -54,6 +56,7 @@ class Wishes:
     images: Mapping[str, str] = field(default_factory=dict)
     changed_since: str | None = None
     recipe: str | None = None
+    attach: str | None = None
 
 
 def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepared:
@@ -69,6 +72,11 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
 def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     document = load_sweep(settings.project, sweep)
     pool = wishes.pool
+    held = None
+    if wishes.attach is not None:
+        held = find_held(settings.state, wishes.attach)
+        pool = pool or held.pool
+        document = document.model_copy(update={"publish": False})
     if wishes.recipe is not None:
         document, pool = narrowed(settings.project, document, wishes.recipe, pool)
     sources = read_sources(settings.project, document, pool=pool, images=wishes.images)
@@ -80,8 +88,10 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
             raise InputError("an endpoint is measured as it is now", where="--changed-since")
         known = digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
         plan = only_new(plan, document, known, rates)
+    if held is not None:
+        plan = only_launch(plan, document, held.launch_digest, held.launch_id, rates)
     run = None if wishes.is_new else find_run(settings.store, plan, document.reuse.max_age_h)
-    if run is None and not wishes.is_new and not isinstance(wishes.pool, Pool):
+    if run is None and held is None and not wishes.is_new and not isinstance(wishes.pool, Pool):
         plan = _without_known(settings, document, plan, rates)
     check_limits(document, plan)
     return Prepared(sources, run.plan if run else plan, run)
