@@ -60,6 +60,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("recipe", "isoline.cli.recipe", "List, show, check and render recipes."),
     Entry("engine", "isoline.cli.engine", "Known engines and their arguments; learn those of a version."),
     Entry("sweep", "isoline.cli.sweep", "Plan, run and watch sweeps."),
+    Entry("launch", "isoline.cli.launch", "Start one server of a recipe and keep it.", "launch"),
     Entry("logs", "isoline.cli.logs", "Server log and client log of a point or launch.", "logs"),
     Entry("pool", "isoline.cli.pool", "Check, set up and operate pools of machines."),
     Entry("results", "isoline.cli.results", "Ingest, rebuild, query and verify results."),
