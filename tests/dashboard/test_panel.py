@@ -75,6 +75,22 @@ def test_a_point_without_an_attempt_says_why(
     assert "No metric was derived" in text
 
 
+def test_a_point_of_the_base_is_shown_with_its_own_run(
+    warehouse_path: Any, make_point: Any, make_warehouse: Any
+) -> None:
+    """On a curve that was added to, a point says where it was measured, and is run again from there."""
+    base, later = make_point(1), make_point(2, run_id="20261202T020000Z-demo-bbbbbb", marks=["added"])
+    here = later["run_id"]
+    make_warehouse(warehouse_path, [base, base | {"run_id": here}, later])
+    source = Source(warehouse_path, 10.0)
+    old, new = (source.detail(here, row["point_id"]) for row in (base, later))
+    assert old is not None and new is not None and old.metrics and new.metrics
+    text = _text(point_panel(old, [], internal=True))
+    assert f"--run {base['run_id']}" in text and "measured in" in text
+    text = _text(point_panel(new, [], internal=True))
+    assert f"--run {here}" in text and "measured in" not in text and " added" in text
+
+
 def test_wrong_canary_answers_are_shown(source: Source) -> None:
     """An answer that was wrong is there with its text; one that was right is not."""
     detail = _detail(source, "tp1", 4)

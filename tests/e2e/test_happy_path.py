@@ -32,13 +32,17 @@ def test_measure_ask_and_measure_only_what_changed(
     tiny.scenario("tiny-other")  # a curve of its own: what is due is decided for whole curves
     also = {"tiny-other": {"concurrency": [2]}}
     other = tiny.recipe("other", scenarios=also, ubatch_size=256)
-    tiny.sweep(
-        "tiny",
-        {"concurrency": [1, 4], "accuracy": {"tiny-sums": [4]}},
-        {"scenario": "tiny-chat", "concurrency": [2]},
-        {"recipes": [other], "scenario": "tiny-other", "concurrency": [2]},
-        reuse={"from_other_runs": True},
-    )
+
+    def select(*levels: int) -> None:
+        tiny.sweep(
+            "tiny",
+            {"concurrency": list(levels), "accuracy": {"tiny-sums": [4]}},
+            {"scenario": "tiny-chat", "concurrency": [2]},
+            {"recipes": [other], "scenario": "tiny-other", "concurrency": [2]},
+            reuse={"from_other_runs": True},
+        )
+
+    select(1, 4)
     first = tiny.sweep_run("tiny")
     run = tiny.the_run()
     records = tiny.attempts(run)
@@ -84,8 +88,32 @@ def test_measure_ask_and_measure_only_what_changed(
     assert added.startswith("smollm2-135m.llamacpp-cpu-q4_1-other.")
     assert before.items() <= tiny.digests().items()
 
+    select(1, 2, 4)  # one concurrency more: its point alone is due, and the curve has all three
+    grown = tiny.sweep_run("tiny")
+    assert "1 measured now" in grown.out and "4 reused" in grown.out
+    assert len(points(tiny)) == 6 and set(points(tiny).values()) == {1}
+    assert "nothing was due" in tiny.sweep_run("tiny").out
+    assert before.items() <= tiny.digests().items()
+
     assert tiny.run("results", "ingest").code == 0
-    tables = ["points", "attempts", "metrics", "runs", "launches", "accuracy", "phases", "telemetry", "locks"]
+    (curve,) = tiny.run("frontier", "--scenario", "tiny-short", "--format", "json").json()
+    drawn = {row["concurrency"]: (row["verdict"], "added" in row["marks"]) for row in curve["points"]}
+    assert drawn == {1: ("valid", False), 2: ("valid", True), 4: ("valid", False)}
+    assert curve["run_id"] == tiny.runs()[-1].name
+    busy = {why for row in curve["points"] for why in row["why"]}
+    assert all("other programs used" in why for why in busy)  # official, but on a machine that is shared
+    tables = [
+        "points",
+        "attempts",
+        "metrics",
+        "runs",
+        "launches",
+        "accuracy",
+        "phases",
+        "telemetry",
+        "locks",
+        "reused",
+    ]
 
     def content(warehouse: Path) -> list[list[str]]:
         settings = load_settings(tiny.project, warehouse=warehouse)
