@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -157,3 +158,21 @@ def test_people_pause_cancel_and_resume(tiny: Any) -> None:
     tiny.run("sweep", "resume", "told")
     tiny.sweep_run("told")
     assert [item.verdict.value for item in tiny.at(run, 2)] == ["cancelled", "valid"]
+
+
+def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing(tiny: Any) -> None:
+    """The first one lets the load end in order, the second does not wait; no process and no lease stays."""
+    tiny.sweep("hurried", {"concurrency": [1]})
+    running = tiny.start("sweep", "run", "hurried")
+    tiny.wait_phase(running, "load")
+    running.kill(signal.SIGINT)
+    time.sleep(0.05)
+    running.kill(signal.SIGINT)
+    assert running.end(30).code == 130, running.text()
+    until = time.monotonic() + 15  # the sampler of the machine notices that nobody reads it any more
+    while tiny.processes() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert tiny.processes() == {}
+    assert leases_of(tiny) == []
+    assert list((tiny.state / "owners").iterdir()) == []
+    assert tiny.run("pool", "gc", "--format", "json").json() == []
