@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.facts import load_catalog
-from isoline.catalog.pools import Pool
+from isoline.catalog.pools import Excluded, Pool
 from isoline.recipes.deployment import Command, deployment_of
 from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
@@ -207,6 +207,30 @@ def test_two_roles_and_a_router(
         "router.0": "router",
     }
     launcher.stop(server)
+
+
+def test_a_job_killed_hard_leaves_no_container(
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    cluster: Any,
+    podman: Any,
+    eventually: Callable[..., None],
+) -> None:
+    """When even the job's script was killed, its container is removed by a step of our own."""
+    assert spec.pool
+    away = Excluded(node="n1", reason="a test", until="2999-01-01T00:00:00Z")
+    old = Excluded(node="n2", reason="a test", until="2020-01-01T00:00:00Z")
+    server = start(replace(spec, pool=spec.pool.model_copy(update={"exclude": [away, old]})))
+    launcher.ready(server)
+    assert job_of(server).nodes == ["n2"]  # what is excluded until later is; what was until lately is not
+    for pid, words in cluster.processes().items():
+        if "bash" in words or "podman run" in words:  # the script and what it started, not the container
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: job_of(server).job.is_ended, 30.0)
+    assert list(podman.containers().values()) == ["running"]
+    launcher.stop(server)
+    assert podman.containers() == {} and server.notes == [f"job {job_of(server).job.id}"]
 
 
 def test_a_program_that_fails_brings_its_log(

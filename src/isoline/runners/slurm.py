@@ -12,11 +12,12 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
-from isoline.catalog.pools import Pool, Slurm
+from isoline.catalog.pools import Excluded, Pool, Slurm
 from isoline.errors import InfraError, InputError
 from isoline.recipes.deployment import Command, filled
 from isoline.recipes.placement import placed
@@ -42,8 +43,10 @@ from isoline.runners.launcher import (
 )
 from isoline.runners.parts import Part, fill_words, urls_of, values_of
 from isoline.runners.process import files_of
+from isoline.runners.quarantine import kept_away
 from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, submit
+from isoline.runners.slurm_nodes import needs_sweep, sweep
 from isoline.runners.staging import verify_weights
 
 QUEUE_S = 48 * 3600.0
@@ -214,6 +217,10 @@ class SlurmLauncher(PartsLauncher):
         """The launch's batch script, filled in."""
         spec = server.spec
         pool, _ = _pool_of(spec)
+        away = kept_away(self.state, pool, datetime.now(UTC))
+        pool = pool.model_copy(
+            update={"exclude": [Excluded(node=node, reason=why) for node, why in sorted(away.items())]}
+        )
         engine = load_catalog().engines[spec.engine]
         text = slurm_script(
             spec.deployment, pool, ready_s=max(1, round(spec.deadlines.ready_s)), health=engine.health
@@ -316,9 +323,15 @@ class SlurmLauncher(PartsLauncher):
     # --- after --------------------------------------------------------------------------------
 
     def clean(self, server: Server) -> list[str]:
-        """Remove the launch's folder here; on the nodes the script did it."""
-        super().clean(server)
+        """Remove the launch's folder here; the nodes were cleaned by the script, if it came so far."""
         spec = server.spec
+        pool, _ = _pool_of(spec)
+        if server.parts:
+            job = job_of(server)
+            if needs_sweep(job.job, forced=job.forced):
+                problem = sweep(spec.node, pool, job.job.nodes, spec.run_id, spec.launch_id)
+                server.notes += [problem] if problem else []
+        super().clean(server)
         if spec.scratch.exists() and os.geteuid() != 0:
             return [f"folder {spec.scratch}, in which programs of the nodes wrote as another user"]
         return []
