@@ -293,11 +293,16 @@ def _mark_frontier(rows: list[Row], axes: Axes) -> None:
         [row["point_id"] for row in usable],
         x_better=better(axes.x),
         y_better=better(axes.y),
-        ties=([row["concurrency"] for row in usable], [row["gpus"] for row in usable]),
+        # Imported rows may have neither: an open loop, or GPUs that nobody counted.
+        ties=[[_or_last(row[name]) for row in usable] for name in ("concurrency", "gpus")],
     )
     kept = set(curve.ids)
     for row in usable:
         row["frontier"] = row["point_id"] in kept
+
+
+def _or_last(value: int | None) -> float:
+    return math.inf if value is None else value
 
 
 def _curve_order(part: pd.DataFrame) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ def sku_of_label(label: str, names: dict[str, str], suffixes: list[str]) -> str 
     if text in names:
         return names[text]
     words = [word for word in text.replace("_", "-").split("-") if not word.isdigit()]
-    for count in range(len(words) - 1, 0, -1):
+    for count in range(len(words), 0, -1):
         key = names.get("-".join(words[:count]))
         if key is not None:
             return key if all(word in suffixes for word in words[count:]) else None
-    return names.get("-".join(words))
+    return None

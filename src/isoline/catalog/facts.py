@@ -194,6 +194,10 @@ class Catalog:
 
         return kind_of(name, self.environment)
 
+    def model_names(self) -> dict[str, str]:
+        """Every name of a model that :meth:`resolve` knows, and the key that it stands for."""
+        return {name: key for name, (key, _) in self._model_names.items()}
+
     def resolve(self, kind: Kind, name: str) -> str | None:
         """The key that a name in other people's data stands for; None where it is not known.
 

@@ -144,3 +144,7 @@ def _show(report: IngestReport, format: Format, dry_run: bool) -> None:
             f"{count} bundle{'s are' if count > 1 else ' is'} in quarantine",
             remedy="read the reasons; each ingest tries them again",
         )
+
+
+# Adds `import` and `replay` to this group.
+import isoline.cli.results_import  # noqa: E402, F401

@@ -13,15 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from isoline.catalog.facts import load_catalog
 from isoline.errors import InputError
 from isoline.results import bundle
 from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
+from isoline.results.imports import Landing, land
 from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
 from isoline.results.reused import reused_digests
 from isoline.results.rows import run_tables
-from isoline.results.schema import BY_NAME, RUN_TABLES, derivation
-from isoline.results.warehouse import Connection, insert, open_writer, scratch, transaction
+from isoline.results.schema import BY_NAME, derivation
+from isoline.results.warehouse import Connection, open_writer, replace_run, scratch
 from isoline.settings import Settings
 
 
@@ -35,6 +37,7 @@ class IngestReport:
     :param quarantined: every bundle in the ingested part of the store that is refused, also those
         refused before: they are tried again each time.
     :param warnings: one line each, for people.
+    :param imported: what the store's foreign files gave.
     """
 
     ingested: int = 0
@@ -42,16 +45,23 @@ class IngestReport:
     runs: list[str] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    imported: Landing = field(default_factory=Landing)
 
 
 def ingest(
-    settings: Settings, paths: Sequence[Path] | None = None, *, wait_s: float = 0.0, dry_run: bool = False
+    settings: Settings,
+    paths: Sequence[Path] | None = None,
+    *,
+    wait_s: float = 0.0,
+    dry_run: bool = False,
+    again: bool = False,
 ) -> IngestReport:
     """Ingest the store, or the runs that ``paths`` lie in.
 
     :param paths: folders inside the store: a run, a bundle, a day; None: all of it.
     :param wait_s: how long to wait for another writer, seconds.
     :param dry_run: do it on a copy that is thrown away.
+    :param again: read all foreign files again, also where nothing about them changed.
     :raises InputError: for a path outside the store, or a decision file that is not of its schema.
     :raises InfraError: while another process writes the warehouse.
     """
@@ -60,9 +70,22 @@ def ingest(
     wanted = _runs_at(settings.store, paths)
     if dry_run:
         with scratch(settings.warehouse) as con:
-            return fill(con, settings.store, wanted, overrides)
+            return add_imports(con, settings, fill(con, settings.store, wanted, overrides), again=again)
     with open_writer(settings.warehouse, wait_s=wait_s) as con:
-        return fill(con, settings.store, wanted, overrides)
+        return add_imports(con, settings, fill(con, settings.store, wanted, overrides), again=again)
+
+
+def add_imports(
+    con: Connection, settings: Settings, report: IngestReport, *, again: bool = False
+) -> IngestReport:
+    """Bring the store's foreign files in too, and say so in the report."""
+    landing = land(con, settings.store, load_catalog(settings.project), again=again)
+    report.imported = landing
+    report.runs += landing.changed
+    report.quarantined += [
+        Quarantined(bad.path, bad.run_id, bad.digest, "import", bad.reason) for bad in landing.refused
+    ]
+    return report
 
 
 def _runs_at(store: Path, paths: Sequence[Path] | None) -> set[str] | None:
@@ -201,15 +224,6 @@ def _all_refused(store: Path, run: Path, line: str) -> RunFiles:
     return files
 
 
-def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> None:
-    """Replace all rows of one run, in one transaction."""
-    with transaction(con):
-        for table in RUN_TABLES:
-            con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
-            if table.name in tables:
-                insert(con, table, tables[table.name])
-
-
 def _known(con: Connection, run_id: str) -> dict[str, str]:
     """The bundles of a run that are in the warehouse: path and digest."""
     parts = (
@@ -251,7 +265,8 @@ def _applied(con: Connection, run_id: str) -> set[tuple[str | None, ...]]:
 
 def _warnings(con: Connection, store: Path, in_store: set[str], overrides: Sequence[Override]) -> list[str]:
     lines = []
-    had = {str(run) for (run,) in con.execute("SELECT run_id FROM runs").fetchall()}
+    own = "SELECT run_id FROM runs WHERE run_id NOT IN (SELECT run_id FROM imports)"
+    had = {str(run) for (run,) in con.execute(own).fetchall()}
     if gone := sorted(had - in_store):
         lines.append(
             f"{len(gone)} runs are in the warehouse but not in the store {store} (first {gone[0]}); "

@@ -9,7 +9,8 @@ from pathlib import Path
 from isoline.errors import InputError, IsolineError
 from isoline.results import bundle
 from isoline.results.decisions import check_decisions, load_overrides
-from isoline.results.ingest import IngestReport, fill
+from isoline.results.imports import verify_kept
+from isoline.results.ingest import IngestReport, add_imports, fill
 from isoline.results.readers import read_run
 from isoline.results.warehouse import (
     connect_file,
@@ -47,7 +48,7 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
     overrides = load_overrides(settings.project)
     if dry_run:
         with scratch(None) as con:
-            return fill(con, settings.store, None, overrides)
+            return add_imports(con, settings, fill(con, settings.store, None, overrides))
     with write_lock(path):
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         wal = part.with_name(f"{part.name}.wal")
@@ -55,7 +56,7 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
             con = connect_file(part)
             try:
                 migrate(con, part)
-                report = fill(con, settings.store, None, overrides)
+                report = add_imports(con, settings, fill(con, settings.store, None, overrides))
             finally:
                 con.close()
             # The log of a killed writer belongs to the old file only.
@@ -108,7 +109,9 @@ def verify(settings: Settings) -> list[Problem]:
             Problem(folder.relative_to(store).as_posix(), f"no {bundle.MANIFEST}: not sealed, or damaged")
             for folder in _unsealed(run)
         ]
-    return problems + _against_warehouse(settings, found)
+    bad, kept = verify_kept(store)
+    problems += [Problem(path, line) for path, line in bad]
+    return problems + _against_warehouse(settings, found | kept)
 
 
 def _gaps(store: Path, run: Path) -> list[str]:
@@ -141,8 +144,9 @@ def _against_warehouse(settings: Settings, found: dict[str, str]) -> list[Proble
     con = open_reader(settings.warehouse)
     try:
         rows = con.execute(
-            "SELECT bundle_path, bundle_digest FROM runs UNION ALL SELECT bundle_path, bundle_digest "
-            "FROM launches UNION ALL SELECT bundle_path, bundle_digest FROM attempts "
+            "SELECT bundle_path, bundle_digest FROM runs WHERE bundle_path IS NOT NULL "
+            "UNION ALL SELECT bundle_path, bundle_digest FROM launches "
+            "UNION ALL SELECT bundle_path, bundle_digest FROM attempts "
             "UNION SELECT bundle_path, bundle_digest FROM skips ORDER BY 1"
         ).fetchall()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isoline.results.reasons_causes import CAUSES
+from isoline.results.reasons_imports import IMPORTED
 from isoline.results.reasons_jobs import JOBS
 from isoline.results.reasons_machine import MACHINE
 from isoline.results.verdicts import MAX_INFRA_RETRIES, SEVERITY, Reason, Verdict
@@ -264,6 +265,7 @@ REASONS: dict[str, Reason] = {
         *CAUSES,
         *MACHINE,
         *JOBS,
+        *IMPORTED,
     )
 }
 

@@ -157,6 +157,12 @@ TABLES: tuple[Table, ...] = (
         "run_id number point_id",
     ),
     _table("locks", "run_id VARCHAR, point_id VARCHAR, attempt INTEGER, lock VARCHAR"),
+    # Where the points of imports are from: the kept file, and the row as it is there.
+    _table(
+        "imports",
+        """run_id VARCHAR, point_id VARCHAR, sha256 VARCHAR, row_index INTEGER, file_name VARCHAR,
+        format VARCHAR, source VARCHAR, licence VARCHAR, notes VARCHAR[], original VARCHAR""",
+    ),
     _table(
         "quarantine",
         "path VARCHAR, run_id VARCHAR, digest VARCHAR, kind VARCHAR, reason VARCHAR",

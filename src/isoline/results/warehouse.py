@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from isoline.errors import InfraError, InputError
 from isoline.results.bundle import utc_now
-from isoline.results.schema import TABLES, Table
+from isoline.results.schema import RUN_TABLES, TABLES, Table
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -131,6 +131,15 @@ def insert(con: Connection, table: Table, rows: pa.Table) -> None:
         con.execute(f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM incoming_rows')
     finally:
         con.unregister("incoming_rows")
+
+
+def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> None:
+    """Replace all rows of one run, in one transaction."""
+    with transaction(con):
+        for table in RUN_TABLES:
+            con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
+            if table.name in tables:
+                insert(con, table, tables[table.name])
 
 
 @contextmanager
