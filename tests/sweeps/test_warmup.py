@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoline.accuracy.questions import Answer, Batch
-from isoline.sweeps.warmup import judge_warmup, warmup_prompts
+from isoline.sweeps.warmup import is_steady, judge_warmup, warmup_prompts
 
 
 def test_prompts_share_no_beginning() -> None:
@@ -34,3 +34,12 @@ def test_cached_tokens_right_after_a_reset() -> None:
     assert (note.code, note.detail) == ("cache_state_wrong", "40 cached tokens right after the reset")
     assert judge_warmup(Batch([answer(1, cached=40), answer(0)], 1, 1), 1) == []
     assert judge_warmup(Batch([answer(0, cached=None)], 1, 1), 1) == []
+
+
+def test_a_cold_server_is_steady_when_three_rounds_took_the_same() -> None:
+    """While kernels are compiled rounds get shorter; three alike within a tenth end the warm-up."""
+    assert not is_steady([])
+    assert not is_steady([1.0, 1.0])
+    assert not is_steady([9.0, 3.0, 1.0])
+    assert is_steady([9.0, 1.0, 1.05, 0.99])
+    assert not is_steady([1.0, 1.0, 1.2])

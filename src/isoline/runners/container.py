@@ -238,10 +238,12 @@ class ContainerLauncher(PartsLauncher):
             "scratch": str(part.scratch.absolute()),
             "image": spec.deployment.image or "",
             "state": str(self.state.absolute()),
+            "compile_cache": spec.compile_cache or "",
             **{f"file.{name}": f"{INSIDE_SCRATCH}/{name}" for name in files_of(spec)},
         }
         values, urls = values_of(part, server.all_parts, common), urls_of(server.all_parts)
-        rendered = container_argv(spec.deployment, part.command, container)
+        has_cache = spec.compile_cache is not None
+        rendered = container_argv(spec.deployment, part.command, container, keeps_compiled=has_cache)
         words = [fill_owner(word, part, spec) for word in fill_words(rendered, values, urls)]
         part.argv = tuple(words)
         part.program = fill_words(part.command.argv, {**values, "scratch": INSIDE_SCRATCH}, urls)

@@ -84,6 +84,7 @@ class LaunchSpec:
     :param host: where servers listen.
     :param node: the machine that it runs on; ``devices`` are the indices leased to it there.
     :param files: the recipe's own files by name, on this machine.
+    :param compile_cache: a folder of the node for compiled kernels, kept from launch to launch.
     :param hub: (hub id, revision) of weights that come from a hub; None where ``weights`` are files.
     """
 
@@ -103,6 +104,7 @@ class LaunchSpec:
     devices: tuple[int, ...] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     hub: tuple[str, str | None] | None = None
+    compile_cache: str | None = None
 
     @property
     def main(self) -> Command:

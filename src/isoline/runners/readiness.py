@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
 
 from isoline.runners import proc
-from isoline.runners.deadlines import STALL_S, IoMeter, LogProgress, ReadyBudget, ReadyClock, parse_io
+from isoline.runners.deadlines import STALL_S, ReadyBudget
 from isoline.runners.engines.base import EngineCallError
 from isoline.runners.exits import KILLED_FROM_OUTSIDE, log_tail, reason_of_exit
 from isoline.runners.launcher import ExitStatus, Readiness, Server, ShouldStop, StoppedError
 from isoline.runners.parts import Part
+from isoline.runners.start_progress import StartProgress
 
 if TYPE_CHECKING:
     from isoline.runners.deploy import PartsLauncher
@@ -29,7 +28,6 @@ WRONG_ANSWERS = 3
 PROBE_S = 2.0
 ANSWER_S = 30.0
 LOOK_EVERY_S = 1.0
-LOG_BYTES = 1 << 20
 
 
 class ReadyWait:
@@ -47,8 +45,10 @@ class ReadyWait:
         """Until it is ready. :raises PhaseFailedError, StoppedError: as the launcher's ``ready``."""
         server = self.server
         began = time.monotonic()
-        clock = ReadyClock(budget_of(server), began)
-        progress = Progress(server)
+        budget = budget_of(server)
+        progress = StartProgress(server.spec.engine, budget, began)
+        looked = began - LOOK_EVERY_S
+        late = None
         while True:
             if should_stop and (why := should_stop()):
                 raise StoppedError(why)
@@ -57,11 +57,15 @@ class ReadyWait:
                 self._again_on_other_ports(ended)
                 continue
             now = time.monotonic()
-            late = clock.tell(now, progress.bytes_read(now), progress.log(now))
+            if now - looked >= min(LOOK_EVERY_S, budget.deadline_s / 10):
+                looked = now
+                for part in server.parts:
+                    progress.follow(part.log, part.log_offset)
+                late = progress.tell(now, server.pids())
             if late is not None:
                 code = "not_generating" if self.answered else late.code
                 self.launcher.fail(server, code, f"{self.last}; {late.why}")
-            left = clock.budget.hard_cap_s - (now - began)
+            left = budget.hard_cap_s - (now - began)
             silent = next((part for part in server.parts if not self._answers(part)), None)
             if silent is not None:
                 if not server.spec.is_alone:
@@ -180,41 +184,6 @@ def budget_of(server: Server) -> ReadyBudget:
         return deadlines.ready
     limit = deadlines.ready_s
     return ReadyBudget(limit, limit, max(limit, STALL_S), f"{limit:.0f} s")
-
-
-class Progress:
-    """What a start does, asked about once a second: bytes read by its processes, lines in its logs."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._meter = IoMeter()
-        self._logs: dict[Path, int] = {}
-        self._lines = LogProgress(server.spec.engine)
-        self._next_io = self._next_log = 0.0
-
-    def bytes_read(self, now: float) -> int | None:
-        """Bytes read so far; None where it was not looked, or cannot be seen."""
-        if now < self._next_io:
-            return None
-        self._next_io = now + LOOK_EVERY_S
-        found: dict[int, int] = {}
-        for pid in self._server.pids():
-            with contextlib.suppress(OSError):
-                found[pid] = parse_io(Path(f"/proc/{pid}/io").read_text(encoding="ascii"))
-        return self._meter.tell(found) if found else None
-
-    def log(self, now: float) -> LogProgress:
-        """The lines of progress in the logs so far."""
-        if now >= self._next_log:
-            self._next_log = now + LOOK_EVERY_S
-            for part in self._server.parts:
-                at = self._logs.get(part.log, part.log_offset)
-                with contextlib.suppress(OSError), part.log.open("rb") as file:
-                    file.seek(at)
-                    text = file.read(LOG_BYTES)
-                    self._logs[part.log] = at + len(text)
-                    self._lines.feed(text.decode(errors="replace"))
-        return self._lines
 
 
 def listens(part: Part) -> bool:

@@ -38,6 +38,10 @@ class StartProgress:
         self._places = dict(logs)
         self._has_log = False
 
+    def follow(self, log: Path, offset: int) -> None:
+        """Read this log too, from a byte on; one that is followed already goes on where it was."""
+        self._places.setdefault(log, offset)
+
     def tell(self, now: float, pids: Collection[int], logs: Iterable[Path] = ()) -> TooLate | None:
         """Look once; None: go on.
 

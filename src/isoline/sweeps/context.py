@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InfraError
+from isoline.runners.deadlines import PastLoad
 from isoline.runners.tokenizer import TokenizerInfo
 from isoline.settings import Settings
 from isoline.sweeps.schema import Scenario
@@ -85,6 +86,7 @@ class Context:
     pool: Pool
     stop: Stop
     fingerprint: Mapping[str, Any]
+    past_loads: Sequence[PastLoad] = ()  # how fast launches of the pool got ready
     tokenizers: dict[str, TokenizerInfo] = field(default_factory=dict)
 
     @property

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from isoline.catalog.facts import WeightFile, load_catalog
 from isoline.errors import InfraError
 from isoline.recipes.deployment import deployment_of
-from isoline.recipes.memory import weights_to_read
 from isoline.recipes.schema import Recipe
 from isoline.results.bundle import BundleWriter, file_sha256, utc_now, write_record
 from isoline.results.identity import launch_id
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.runners.causes import Cause, explain, explain_logs, server_logs
-from isoline.runners.deadlines import ready_budget
+from isoline.runners.compile_cache import CompileCache
+from isoline.runners.deadlines import ready_budget, weights_bytes
 from isoline.runners.engines import engine_adapter
 from isoline.runners.hosts import Host, ToolUnavailableError, this_host
 from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
+from isoline.runners.staging_place import missing_inputs
+from isoline.runners.staging_pool import inputs_in_use
 from isoline.runners.tokenizer import ensure_tokenizer
 from isoline.runners.watch import Watch
 from isoline.sweeps.context import Context
@@ -124,7 +127,11 @@ def launch_spec(
             reset_s=max(scenario.deadlines.reset_s for scenario in scenarios),
             stop_s=recipe.readiness.stop_s,
             ready=ready_budget(
-                weights_bytes(recipe, weights), context.pool, recipe.engine, floor_s=recipe.readiness.ready_s
+                weights_bytes(launch.identity),
+                context.pool,
+                recipe.engine,
+                past=context.past_loads,
+                floor_s=recipe.readiness.ready_s,
             ),
         ),
         pool=context.pool,
@@ -140,18 +147,6 @@ def scratch_root(context: Context, node: Host | None) -> Path:
     if node is None or node.is_local or context.pool.container is None:
         return context.settings.state / "scratch"
     return Path(context.pool.container.scratch)
-
-
-def weights_bytes(recipe: Recipe, files: Sequence[WeightFile]) -> int | None:
-    """What a start reads from disk; None where nobody knows."""
-    if files:
-        return sum(item.bytes for item in files)
-    catalog = load_catalog()
-    model = catalog.models.get(recipe.model)
-    if model is None:
-        return None
-    known = weights_to_read(recipe.precision.weights, recipe.checkpoint, model, catalog).value
-    return None if known is None else round(known)
 
 
 def recipe_files(project: Path, launch: PlanLaunch) -> dict[str, Path]:
@@ -208,6 +203,8 @@ class LaunchRun:
             devices or tuple(range(launch.gpus)),
             context.settings.state,
         )
+        self.compiled: CompileCache | None = None
+        self._resources = contextlib.ExitStack()
         self._server: Server | None = None
         self._watch: Watch | None = None
         self.cause: Cause | None = None
@@ -256,6 +253,7 @@ class LaunchRun:
         launch, should_stop = self.launch, self.context.stop.why
         with self.phases.phase("stage"):
             check_script(launch)
+            self._hold_inputs()
             spec = launch_spec(
                 self.context, self.run_id, launch, self.name, self.writer.path, self.node, self.devices
             )
@@ -271,6 +269,9 @@ class LaunchRun:
         if should_stop():
             raise StoppedError("interrupted")
         self.around.begin()
+        self.compiled = self.around.compile_cache(spec.deployment.image)
+        if self.compiled is not None:
+            spec = replace(spec, compile_cache=self.compiled.path)
         with self.phases.phase("start"):
             self._server = self.launcher.start(spec, staged)
         with self.phases.phase("ready"):
@@ -287,12 +288,29 @@ class LaunchRun:
             tokenizer=tokenizer,
             lock=self.launcher.collect(self._server, self.writer.path),
             fingerprint=self.around.before or self.context.fingerprint,
+            compiled=self.compiled,
         )
+
+    def _hold_inputs(self) -> None:
+        """See that everything is on the launch's machines, and keep it there until the launch is over.
+
+        :raises PhaseFailedError: ``not_staged``.
+        """
+        pool = self.context.pool
+        if pool.launcher not in ("container", "slurm"):
+            return  # a process pool is this machine: what it needs is brought by its own stage
+        if pool.hosts and self.node is not None:
+            pool = pool.model_copy(update={"hosts": [self.node.name]})
+        missing = missing_inputs(self.context.settings, pool, self.launch)
+        if missing:
+            raise PhaseFailedError("not_staged", "; ".join(missing), where=f"pool {pool.name}")
+        self._resources.enter_context(inputs_in_use(self.context.settings, pool, self.launch, self.name))
 
     def _end(self, *, keep_error: bool) -> None:
         """Stop and seal. An error on the way here is not hidden by one of ours."""
         try:
-            self._stop_and_seal()
+            with self._resources:
+                self._stop_and_seal()
         except BaseException:
             # Whatever stood in the way (a full disk, a closed terminal): no server stays behind.
             if self._server is not None:
@@ -336,6 +354,7 @@ class LaunchRun:
                 signal=status.signal if status else None,
                 points=self.served,
                 cause=self.cause.record() if self.cause else None,
+                compile_cache=self.compiled.record() if self.compiled else None,
             ),
         )
         self.writer.seal()

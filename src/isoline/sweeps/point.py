@@ -7,13 +7,15 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isoline.accuracy.canary import run_canary
 from isoline.accuracy.check import judge_batch
-from isoline.accuracy.questions import ask_batch, read_questions
+from isoline.accuracy.questions import Batch, ask_batch, read_questions
 from isoline.datasets.schema import dataset_path
+from isoline.errors import InfraError
 from isoline.load.collect import collect
 from isoline.load.command import LoadSpec
 from isoline.load.supervise import LoadProgress, make_scratch, run_load
@@ -22,12 +24,20 @@ from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
 from isoline.runners import foreign, owners
 from isoline.runners.causes import explain_logs, log_sizes, server_logs
+from isoline.runners.compile_cache import mark_warm
 from isoline.runners.launcher import PhaseFailedError, StoppedError
 from isoline.sweeps.context import Context, disk_full, full_disk_line
 from isoline.sweeps.loadspec import load_spec
 from isoline.sweeps.phases import Phases
 from isoline.sweeps.record import Job, Live, Seen, build_lock, build_record, mark_windows, write_evidence
-from isoline.sweeps.warmup import OUTPUT_TOKENS, judge_warmup, warmup_prompts
+from isoline.sweeps.warmup import (
+    COLD_FACTOR,
+    OUTPUT_TOKENS,
+    ROUND_SEED,
+    is_steady,
+    judge_warmup,
+    warmup_prompts,
+)
 
 RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
@@ -190,20 +200,44 @@ class Attempt:
         self.live.launcher.reset(self.live.server, self._should_stop)
 
     def _warmup(self) -> None:
+        began = time.monotonic()
+        batch = self._warmup_batch(0)
+        took = [time.monotonic() - began]
+        if self._should_stop() is None:
+            self.seen.findings += judge_warmup(batch, self.point.concurrency)
+        cache = self.live.compiled
+        if cache is None or not cache.cold or self.seen.findings:
+            return
+        # Kernels are compiled as they are first asked for: nothing is measured before that is over.
+        limit_s = self.scenario.deadlines.warmup_s * COLD_FACTOR
+        while self._should_stop() is None and not is_steady(took):
+            if time.monotonic() - began > limit_s:
+                self._add("warmup_failed", f"cold compile cache: not steady after {len(took)} rounds")
+                return
+            round_began = time.monotonic()
+            self._warmup_batch(len(took))
+            took.append(time.monotonic() - round_began)
+        if self._should_stop() is None:
+            with contextlib.suppress(InfraError):  # then the next launch warms up as long again
+                mark_warm(self.live.server.spec.node, cache)
+            self.live.compiled = replace(cache, cold=False)
+
+    def _warmup_batch(self, number: int) -> Batch:
+        """One round of warm-up: prompts that nobody sent before, at the point's concurrency."""
         concurrency = self.point.concurrency
-        count = concurrency * self.scenario.warmup_per_concurrency
-        batch = ask_batch(
+        return ask_batch(
             self.live.server.url,
             self.live.server.spec.alias,
-            warmup_prompts(count, self.point.seed + self.job.number),
+            warmup_prompts(
+                concurrency * self.scenario.warmup_per_concurrency,
+                self.point.seed + self.job.number + number * ROUND_SEED,
+            ),
             concurrency=concurrency,
             max_tokens=OUTPUT_TOKENS,
             deadline_s=self.scenario.deadlines.warmup_s,
             extra={"ignore_eos": True},
             should_stop=self._should_stop,
         )
-        if self._should_stop() is None:
-            self.seen.findings += judge_warmup(batch, concurrency)
 
     def _load(self, folder: Path) -> None:
         spec = self._spec(folder / "aiperf")

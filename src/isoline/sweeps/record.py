@@ -36,6 +36,7 @@ from isoline.results.records import (
 from isoline.results.rederive import TELEMETRY
 from isoline.results.requests import REQUESTS_SCHEMA
 from isoline.runners import telemetry
+from isoline.runners.compile_cache import CompileCache
 from isoline.runners.launcher import Launcher, Server
 from isoline.runners.tokenizer import TokenizerInfo
 from isoline.runners.watch import Watch
@@ -43,7 +44,7 @@ from isoline.sweeps.context import Context
 from isoline.sweeps.schema import Scenario
 
 
-@dataclass(frozen=True)
+@dataclass
 class Live:
     """A running launch, as the attempts on it see it."""
 
@@ -56,6 +57,7 @@ class Live:
     tokenizer: TokenizerInfo
     lock: dict[str, Any]  # what the placeholders became; part of each point's lock
     fingerprint: Mapping[str, Any]  # of the launch's machine before its start
+    compiled: CompileCache | None = None  # where its kernels are kept
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full
 from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points
 from isoline.sweeps.execute import Executor
+from isoline.sweeps.loads import past_loads
 from isoline.sweeps.outcome import Outcome, outcome_of
 from isoline.sweeps.poollock import pool_lock, tidy
 from isoline.sweeps.prepare import Prepared, count_due
@@ -48,6 +49,8 @@ def make_context(
         pool=pool,
         stop=stop,
         fingerprint=fingerprint(),
+        # A process pool reads small weights from this machine's own disk.
+        past_loads=() if pool.launcher == "process" else past_loads(settings.store, pool.name),
     )
 
 

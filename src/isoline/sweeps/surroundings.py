@@ -11,6 +11,7 @@ from typing import Any
 from isoline.catalog.pools import Pool
 from isoline.results.bundle import write_file
 from isoline.results.records import ReasonNote
+from isoline.runners.compile_cache import CompileCache, compile_cache
 from isoline.runners.devices.reader import vendor_of
 from isoline.runners.fingerprint import changes, node_fingerprint
 from isoline.runners.hosts import Host, ToolUnavailableError
@@ -73,6 +74,15 @@ class Surroundings:
             self.before = node_fingerprint(self.host, vendor, self.devices)
             self.sampler = DeviceSampler(self.host, vendor, None if vendor == "cpu" else self.devices)
             self.sampler.start()
+
+    def compile_cache(self, image: str | None) -> CompileCache | None:
+        """The launch's folder for compiled kernels; None where nothing is compiled, or it is not known here.
+
+        :raises InfraError: when it cannot be made.
+        """
+        if self.pool.launcher != "container" or self.vendor == "cpu" or image is None:
+            return None
+        return compile_cache(self.host, self.pool, image, self.pool.sku, self.before.get("driver"))
 
     def samples(self, from_ns: int | None = None, to_ns: int | None = None) -> list[Sample]:
         """The devices' telemetry in [from_ns, to_ns], epoch nanoseconds."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from isoline.accuracy.questions import Batch, Question
 from isoline.results.records import ReasonNote
 
 OUTPUT_TOKENS = 16
+ROUND_SEED = 1_000_003
+"""Added to the seed of each further round, so that no prompt is sent twice."""
+
+COLD_FACTOR = 10.0
+"""So many times its usual deadline a warm-up may take where kernels are still being compiled."""
+
+STEADY = 0.10
+STEADY_ROUNDS = 3
 WORDS = 60
 
 _WORDS = [
@@ -120,6 +129,15 @@ def warmup_prompts(count: int, seed: int) -> list[Question]:
         Question(id=f"w{number}", question=f"{' '.join(rng.choices(_WORDS, k=WORDS))}. Go on.", answer="-")
         for number in range(count)
     ]
+
+
+def is_steady(took_s: Sequence[float]) -> bool:
+    """Whether the last three rounds took the same time within a tenth.
+
+    :param took_s: seconds of each round so far.
+    """
+    last = list(took_s[-STEADY_ROUNDS:])
+    return len(last) == STEADY_ROUNDS and max(last) <= (1 + STEADY) * min(last)
 
 
 def judge_warmup(batch: Batch, concurrency: int) -> list[ReasonNote]:

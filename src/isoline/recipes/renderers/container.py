@@ -9,12 +9,35 @@ from isoline.recipes.device_profiles import PROFILES
 INSIDE_SCRATCH = "/scratch"
 """Where the launch's own folder is inside a container; ``{scratch}`` is its path on the node."""
 
+INSIDE_COMPILED = "/compiled"
+"""Where compiled kernels are kept from launch to launch; ``{compile_cache}`` is its path on the node."""
+
+COMPILED_ENV = {
+    "XDG_CACHE_HOME": INSIDE_COMPILED,
+    "VLLM_CACHE_ROOT": f"{INSIDE_COMPILED}/vllm",
+    "TORCHINDUCTOR_CACHE_DIR": f"{INSIDE_COMPILED}/inductor",
+    "TRITON_CACHE_DIR": f"{INSIDE_COMPILED}/triton",
+    "CUDA_CACHE_PATH": f"{INSIDE_COMPILED}/cuda",
+}
+"""Where the field's compilers put what they compiled. They change no result; a recipe's own value wins."""
+
+OFFLINE_ENV = {
+    "HF_HOME": "/models",
+    "HF_HUB_OFFLINE": "1",
+    "HF_MODULES_CACHE": f"{INSIDE_SCRATCH}/hf_modules",
+}
+"""Models that a command names by their hub id (drafts) are found where they were staged; nothing is asked."""
+
 OWNER_LABELS = ("run", "launch", "host", "pid", "start")
 """Labels that clean-up goes by: it removes what bears them, and nothing else."""
 
 
-def container_argv(deployment: Deployment, command: Command, pool: Container) -> list[str]:
+def container_argv(
+    deployment: Deployment, command: Command, pool: Container, *, keeps_compiled: bool = False
+) -> list[str]:
     """The argument vector that starts one command in a container.
+
+    :param keeps_compiled: whether the launcher has a folder for compiled kernels (``{compile_cache}``).
 
     Placeholders: ``{container_name}``, ``{devices}`` (indices of the leased devices), ``{owner.*}``,
     ``{scratch}``, and those of the command itself.
@@ -40,9 +63,13 @@ def container_argv(deployment: Deployment, command: Command, pool: Container) ->
     if pool.privileged:
         argv.append("--privileged")
     argv += ["--volume", f"{pool.model_cache}:/models:ro", "--volume", f"{{scratch}}:{INSIDE_SCRATCH}"]
+    env = {**dict(profile.env), **(OFFLINE_ENV if command.gpus and pool.device_profile != "cpu" else {})}
+    if keeps_compiled and command.gpus and pool.device_profile != "cpu":
+        argv += ["--volume", f"{{compile_cache}}:{INSIDE_COMPILED}"]
+        env |= COMPILED_ENV
     if command.gpus and profile.visible_env:
         argv += ["--env", f"{profile.visible_env}={{devices}}"]
-    for name, value in (*profile.env, *command.env.items()):
+    for name, value in (env | command.env).items():
         argv += ["--env", f"{name}={_inside(value)}"]
     words = [_inside(word) for word in command.argv]
     # The image's own entry point may be a shell script that adds arguments: ours is the program.

@@ -75,5 +75,8 @@ def containers(deployment: Deployment, pool: Pool) -> str:
     rows: list[str] = []
     for command in deployment.commands:
         rows += [header(command), *files_text(command)]
-        rows += [line(container_argv(deployment, item, pool.container)) for item in ranks(command)]
+        rows += [
+            line(container_argv(deployment, item, pool.container, keeps_compiled=True))
+            for item in ranks(command)
+        ]
     return "\n".join(rows) + "\n"
