@@ -17,7 +17,7 @@ def generated() -> str:
     """The tables between the markers, as Markdown; the same bytes on every machine."""
     from isoline.analysis import intervals
     from isoline.results import derive, windows
-    from isoline.results.metrics import AXES, METRICS, PERCENTILES
+    from isoline.results.metrics import AXES, FROM_READINGS, METRICS, PERCENTILES
 
     lines = ["| metric | unit | better | column | definition |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
@@ -25,6 +25,11 @@ def generated() -> str:
             f"| `{metric.name}` | {metric.unit} | {_DIRECTION[metric.better]} | "
             f"{'yes' if metric.headline else ''} | {metric.definition} |"
         )
+    lines += ["", "Made of a reading, never stored, never interpolated on their own:", ""]
+    lines += ["| metric | unit | better | definition |", "|---|---|---|---|"]
+    for item in FROM_READINGS.values():
+        made = item.metric
+        lines.append(f"| `{made.name}` | {made.unit} | {_DIRECTION[made.better]} | {made.definition} |")
     lines += ["", "Default axes:", "", "| kind of scenario | x | y |", "|---|---|---|"]
     lines += [f"| {kind} | `{axes.x}` | `{axes.y}` |" for kind, axes in AXES.items()]
     needs = ", ".join(f"p{percentile}: {derive.percentile_n(percentile)}" for percentile in PERCENTILES)

@@ -239,3 +239,67 @@ AXES: dict[str, Axes] = {
 def by_family(family: str) -> list[Metric]:
     """The metrics of one family, in order (for a choice of percentile)."""
     return [metric for metric in METRICS.values() if metric.family == family]
+
+
+@dataclass(frozen=True)
+class FromReading:
+    """A metric that is computed from a reading of another one, with a price or a power of the SKU.
+
+    It is never stored and never interpolated on its own (DESIGN 5.3).
+
+    :param metric: its name, unit and direction; ``definition`` for people.
+    :param of: the stored metric whose reading it is made of.
+    :param needs: what else: ``usd`` ($ per GPU and hour) or ``kw`` (all-in kW per GPU).
+    """
+
+    metric: Metric
+    of: str
+    needs: Literal["usd", "kw"]
+
+
+def _from_readings() -> Iterator[FromReading]:
+    price = "$ per GPU-hour of the dated list and tier"
+    for kind in ("total", "output", "input"):
+        throughput = f"{kind}_tps_per_gpu"
+        yield FromReading(
+            _one(
+                f"usd_per_m_{kind}_tokens",
+                "$/M tokens",
+                "min",
+                False,
+                f"{price} / ({throughput} × 0.0036): all cost charged to {kind} tokens",
+            ),
+            throughput,
+            "usd",
+        )
+        yield FromReading(
+            _one(
+                f"rated_j_per_{kind}_token",
+                "J/token",
+                "min",
+                False,
+                f"all-in kW per GPU × 1000 / {throughput}: rated, not measured",
+            ),
+            throughput,
+            "kw",
+        )
+    throughput = "total_tps_per_gpu"
+    yield FromReading(
+        _one("total_tokens_per_usd", "tokens/$", "max", False, f"{throughput} × 3600 / {price}"),
+        throughput,
+        "usd",
+    )
+    yield FromReading(
+        _one("total_tps_per_mw", "tokens/s/MW", "max", False, f"{throughput} × 1000 / all-in kW per GPU"),
+        throughput,
+        "kw",
+    )
+    yield FromReading(
+        _one("usd_per_session", "$/session", "min", False, f"{price} / sessions_per_gpu_hour"),
+        "sessions_per_gpu_hour",
+        "usd",
+    )
+
+
+FROM_READINGS: dict[str, FromReading] = {item.metric.name: item for item in _from_readings()}
+"""The metrics that are made of readings, by name, in the order of display."""
