@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from isoline.results.bundle import is_sealed
+from isoline.results.reasons import Verdict
 from isoline.sweeps.control import Controls
 from isoline.sweeps.journal import JOURNAL, Journal
-from isoline.sweeps.runs import Run
+from isoline.sweeps.runs import Run, read_point
 from isoline.sweeps.schedule import Skip
 from isoline.sweeps.schedule_breaker import image_key
 from isoline.sweeps.sofar import SoFar, last_skipped, seal_skipped, window_of
@@ -39,6 +40,17 @@ def test_a_restarted_run_knows_what_the_killed_one_knew(run: Run) -> None:
     assert found.failed_launches == {launch.launch_digest for launch in run.plan.launches[:2]}
     assert found.spent_s == 2 * 2 * 300
     assert set(map(tuple, found.verdicts.values())) == {()}
+
+
+def test_one_good_point_proves_an_image_before_its_launch_ends(run: Run, bundles: Any) -> None:
+    """The launches that wait for the canary need not wait for the rest of its points."""
+    found, launch = SoFar(run), run.plan.launches[2]
+    image = image_key(launch)
+    assert not found.images(Controls())[image].is_proven
+    folder = bundles.seal_attempt(run.folder, launch, launch.points[0])
+    found.note_attempt(read_point(folder))
+    assert found.images(Controls())[image].is_proven
+    assert found.verdicts[launch.points[0].point_id] == [Verdict.VALID]
 
 
 def test_a_retry_of_any_of_its_points_opens_an_image(run: Run) -> None:

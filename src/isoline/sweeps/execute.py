@@ -267,6 +267,7 @@ class Executor:
         with self._lock:
             self.measured += 1
             self._so_far.note_attempt(record)
+        self._changed.set()  # what waited for a canary may go now
 
     def _land(self) -> None:
         """Take in what has ended.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from isoline.results.bundle import SKIPPED, BundleWriter, utc_now, write_record
@@ -33,6 +34,7 @@ class SoFar:
         self.spent_s = 0.0  # device seconds of all starts
         self.failed_launches: set[str] = set()
         self._told: dict[str, list[Told]] = defaultdict(list)
+        self._served: set[str] = set()  # images with a good point, whether or not its launch has ended
         served: dict[str, list[PointRecord]] = defaultdict(list)
         for items in found.values():
             for item in items:
@@ -43,8 +45,10 @@ class SoFar:
                 self.note_start(record, served[record.launch_id])
 
     def note_attempt(self, record: PointRecord) -> None:
-        """An attempt was sealed."""
+        """An attempt was sealed. One good point is enough for an image to have proved itself."""
         self.verdicts.setdefault(record.point_id, []).append(record.verdict)
+        if record.verdict in (Verdict.VALID, Verdict.PARTIAL) and record.launch_digest in self.image_of:
+            self._served.add(self.image_of[record.launch_digest])
 
     def note_start(self, record: LaunchRecord, points: Sequence[PointRecord]) -> None:
         """A start was sealed, with these attempts on it."""
@@ -65,7 +69,14 @@ class SoFar:
             if point_id in self._launch_of:
                 image = self.image_of[self._launch_of[point_id]]
                 opened[image] = max(opened.get(image, ""), at)
-        return {image: image_state(told, opened.get(image, "")) for image, told in self._told.items()}
+        found = {
+            image: image_state(self._told.get(image, ()), opened.get(image, ""))
+            for image in self._told.keys() | self._served
+        }
+        return {
+            image: replace(state, is_proven=state.is_proven or image in self._served)
+            for image, state in found.items()
+        }
 
 
 def window_of(until: str | None, run: Run, now: datetime) -> float | None:
