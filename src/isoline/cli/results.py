@@ -35,7 +35,12 @@ def _settings(store: Path | None, warehouse: Path | None) -> Settings:
 def ingest(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Folders inside the store: a run, a bundle, a day. Default: all of it."),
+        typer.Argument(
+            help="Folders inside the store: a run, a bundle, a day; files of others. Default: all of it."
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="FORMAT", help="Take files of others for this format.")
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")] = 0.0,
     dry_run: DryRunOption = False,
@@ -46,12 +51,30 @@ def ingest(
     """Bring new sealed bundles of the store into the warehouse; a second time adds nothing.
 
     A bundle that contradicts itself, its folder or its plan is quarantined with the reason, the rest
-    lands. Exit code 3 when anything is in quarantine.
+    lands. Files and folders outside the store are taken in as `isoline results import` does. Exit code 3
+    when anything is in quarantine.
     """
     from isoline.results.ingest import ingest as run
 
-    report = run(_settings(store, warehouse), paths or None, wait_s=wait, dry_run=dry_run)
+    settings = _settings(store, warehouse)
+    foreign = [path for path in paths or () if _is_foreign(path, settings.store)]
+    if foreign:
+        from isoline.results.imports import Said
+
+        own = [path for path in paths or () if path not in foreign]
+        isoline.cli.results_import.bring_in(
+            settings, foreign, own, Said(as_), format, wait=wait, dry_run=dry_run
+        )
+        return
+    report = run(settings, paths or None, wait_s=wait, dry_run=dry_run)
     _show(report, format, dry_run)
+
+
+def _is_foreign(path: Path, store: Path) -> bool:
+    """Whether a path is outside the store and no bundle or run of ours."""
+    if not path.exists() or path.resolve().is_relative_to(store):
+        return False
+    return path.is_file() or next(path.rglob("MANIFEST.json"), None) is None
 
 
 @app.command()
@@ -141,10 +164,16 @@ def _show(report: IngestReport, format: Format, dry_run: bool) -> None:
         typer.echo(f"warning: {line}", err=True)
     if quarantined:
         raise IncompleteError(
-            f"{count} bundle{'s are' if count > 1 else ' is'} in quarantine",
+            f"{count} {_what(report, count)} in quarantine",
             remedy="read the reasons; each ingest tries them again",
         )
 
 
+def _what(report: IngestReport, count: int) -> str:
+    kinds = {"row" if bad.kind == "import" else "bundle" for bad in report.quarantined}
+    noun = kinds.pop() if len(kinds) == 1 else "item"
+    return f"{noun}s are" if count > 1 else f"{noun} is"
+
+
 # Adds `import` and `replay` to this group.
-import isoline.cli.results_import  # noqa: E402, F401
+import isoline.cli.results_import  # noqa: E402

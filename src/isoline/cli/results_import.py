@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +12,10 @@ import typer
 from isoline.cli.output import Format, FormatOption, emit
 from isoline.cli.results import DryRunOption, StoreOption, WarehouseOption, app
 from isoline.errors import IncompleteError, InputError
-from isoline.settings import load_settings
+from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from isoline.results.imports import Kept
+    from isoline.results.imports import Kept, Said
     from isoline.results.ingest import IngestReport
 
 WaitOption = Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")]
@@ -53,21 +55,40 @@ def import_(
     nothing. What cannot be taken in is quarantined with the reason, the rest lands. Exit code 3 when
     anything is in quarantine.
     """
-    import tempfile
-
-    from isoline.results.imports import Said, keep
-    from isoline.results.ingest import ingest
+    from isoline.results.imports import Said
 
     said = Said(as_, source, licence, group, _pairs(set_ or []))
     settings = load_settings(store=store, warehouse=warehouse)
-    if dry_run:
+    bring_in(settings, paths, [], said, format, wait=wait, dry_run=dry_run)
+
+
+def bring_in(
+    settings: Settings,
+    foreign: Sequence[Path],
+    own: Sequence[Path],
+    said: Said,
+    format: Format,
+    *,
+    wait: float = 0.0,
+    dry_run: bool = False,
+) -> None:
+    """Keep foreign files, ingest them and the bundles at ``own``, and say what came of it.
+
+    :raises IncompleteError: when anything is in quarantine.
+    """
+    import tempfile
+
+    from isoline.results.imports import keep
+    from isoline.results.ingest import ingest
+
+    if dry_run:  # in a store of their own, which is thrown away
         with tempfile.TemporaryDirectory(prefix="isoline-") as folder:
-            kept = keep(Path(folder), paths, said)
-            aside = load_settings(store=Path(folder), warehouse=Path(folder) / "none.duckdb")
+            kept = keep(Path(folder), foreign, said)
+            aside = replace(settings, store=Path(folder), warehouse=Path(folder) / "none.duckdb")
             show_import(kept, ingest(aside, dry_run=True), format, dry_run)
         return
-    kept = keep(settings.store, paths, said)
-    show_import(kept, ingest(settings, [], wait_s=wait), format, dry_run)
+    kept = keep(settings.store, foreign, said)
+    show_import(kept, ingest(settings, own, wait_s=wait), format, dry_run)
 
 
 @app.command()
