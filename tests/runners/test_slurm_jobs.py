@@ -45,6 +45,7 @@ def line(
         (line("CANCELLED", "0:15"), "job_cancelled"),
         (line("OUT_OF_MEMORY", "0:125"), "oom"),
         (line("FAILED", "143:0", run="00:04:31"), "job_time_limit"),
+        (line("FAILED", "143:0", run="00:03:40"), "job_time_limit"),
         (line("FAILED", "143:0", run="00:01:00"), None),
         (line("FAILED", "143:0", preempt="2026-12-01T08:00:00"), "preempted"),
         (line("FAILED", "91:0"), "no_nodes"),

@@ -36,6 +36,9 @@ REASON = {
 }
 """Slurm's word for the end of a job -> our reason code."""
 
+EARLY_S = 65.0
+"""Slurm may give its notice up to a minute earlier than it was asked to (sbatch's page on --signal)."""
+
 ENDED = frozenset({"COMPLETED", "FAILED", *REASON})
 """States after which nothing of a job runs any more."""
 
@@ -85,7 +88,7 @@ class Job:
             return REASON[self.state]
         if self.was_preempted:
             return "preempted"
-        told_at = None if self.limit_s is None else self.limit_s - NOTICE_S - 2
+        told_at = None if self.limit_s is None else self.limit_s - NOTICE_S - EARLY_S
         if self.exit_code == SIGTERM_CODE and told_at is not None and self.run_s >= told_at:
             return "job_time_limit"
         # Codes of our own script, which says more in its log.
