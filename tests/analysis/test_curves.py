@@ -195,6 +195,15 @@ def test_within_run_interval_is_for_single_repetitions_only(frame: Frame) -> Non
     assert row["y_interval"] == "range"
 
 
+def test_ties_with_what_nobody_counted(frame: Frame) -> None:
+    """Of two equal points, the one whose concurrency and GPUs are known is kept; alone the other is too."""
+    unknown = {"c": None, "gpus": None, "x": 50.0, "y": 100.0, "source": "somebody", "topology": "unknown"}
+    assert on_frontier(
+        curve_table(frame(unknown, {"c": 4, "x": 50.0, "y": 100.0, "source": "somebody"}))
+    ) == [4]
+    assert on_frontier(curve_table(frame(unknown))) == [None]
+
+
 def test_no_points_no_rows(frame: Frame) -> None:
     """An empty selection is an empty table."""
     assert curve_table(frame()) == []

@@ -52,7 +52,7 @@ def test_own_aliases_and_flags(tmp_path: Path) -> None:
     write(
         tmp_path,
         "aliases.yaml",
-        'schema_version: 1\nsource: our fleet\ndated: "2026-12-01"\nskus: {attic: b200}\n',
+        'schema_version: 1\nsource: our fleet\ndated: "2026-12-01"\nskus: {attic: b200, b200-xx: b200}\n',
     )
     write(
         tmp_path,
@@ -62,6 +62,7 @@ def test_own_aliases_and_flags(tmp_path: Path) -> None:
     )
     mine = load_catalog(tmp_path)
     assert mine.resolve("sku", "attic") == "b200" and mine.resolve("sku", "gb200") == "gb200-nvl72"
+    assert mine.resolve("sku", "cluster:b200-xx_3") == "b200" and mine.resolve("sku", "b200-yy_3") is None
     flags = mine.known_flags("vllm")
     assert flags is not None and flags.complete and set(flags.flags) == {"only-this"}
     assert load_catalog().resolve("sku", "attic") is None

@@ -48,7 +48,10 @@ class Board:
 
 @dataclass(frozen=True)
 class PointDetail:
-    """Everything about one point in one run, for its panel. Rows are dicts by column name."""
+    """Everything about one point in one run, for its panel. Rows are dicts by column name.
+
+    ``imported`` says where it is from; None for our own points.
+    """
 
     point: dict[str, Any]
     details: tuple[str, ...]
@@ -57,6 +60,7 @@ class PointDetail:
     accuracy: tuple[dict[str, Any], ...]
     phases: tuple[dict[str, Any], ...]
     lock: dict[str, Any] | None
+    imported: dict[str, Any] | None = None
 
 
 class Source:
@@ -193,6 +197,7 @@ def _detail(con: Connection, run_id: str, point_id: str) -> PointDetail | None:
             this,
         ),
         lock=_json(locks[0]["lock"]) if locks else None,
+        imported=next(iter(_rows(con, "select * from imports where run_id = ? and point_id = ?", key)), None),
     )
 
 

@@ -37,7 +37,7 @@ def _hover(view: View, curve: Curve, row: Row) -> str:
 
     parts = [
         f"<b>{html.escape(curve.label)}</b>",
-        line("concurrency", f"{row.concurrency}") + f" · {html.escape(row.topology)} · {_gpus(row.gpus)}",
+        line("concurrency", number(row.concurrency)) + f" · {html.escape(row.topology)} · {_gpus(row.gpus)}",
         line(metric_title(view.y.name), number(row.y)),
         line(metric_title(view.x.name), number(row.x)),
     ]
@@ -83,7 +83,10 @@ def _marker_trace(view: View, curve: Curve, rows: Sequence[Row], labels: bool) -
         "name": html.escape(curve.label),
         "x": [row.x for row in rows],
         "y": [row.y for row in rows],
-        "text": [f"c{row.concurrency}" if on else "" for row, on in zip(rows, solid, strict=True)],
+        "text": [
+            f"c{row.concurrency}" if on and row.concurrency is not None else ""
+            for row, on in zip(rows, solid, strict=True)
+        ],
         "textposition": "top right",
         "textfont": {"size": 11},
         "cliponaxis": False,

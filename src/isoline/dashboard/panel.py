@@ -47,16 +47,17 @@ def point_panel(detail: PointDetail, siblings: Sequence[tuple[str, str]], *, int
     point = detail.point
     return html.Div(
         [
-            html.H2(f"Point at concurrency {point['concurrency']}"),
+            html.H2(_title(point)),
             html.P([_badge(point["verdict"]), " ", _official(point)], className="verdict-line"),
             *_reasons(point, detail.details),
-            _reproduce(point),
+            *([_reproduce(point)] if detail.imported is None else []),
             *_siblings(siblings),
+            *_import(detail.imported, internal=internal),
             _section("Identity", _facts(_identity(point)), is_open=True),
             _section("Metrics", *_metrics(detail.metrics, point["window"]), is_open=True),
             _section("Accuracy", *_accuracy(point, detail.accuracy, detail.canary), is_open=True),
-            _section("Phases", _phases(detail.phases)),
-            _section("Lock", _lock(detail.lock, internal=internal)),
+            *([] if detail.imported else [_section("Phases", _phases(detail.phases))]),
+            *([] if detail.imported else [_section("Lock", _lock(detail.lock, internal=internal))]),
         ],
         className="panel-body",
     )
@@ -110,6 +111,27 @@ def _reasons(point: Mapping[str, Any], details: Sequence[str]) -> list[Any]:
             )
         )
     return [html.Ul(items, className="reasons")] if items else []
+
+
+def _title(point: Mapping[str, Any]) -> str:
+    if point["concurrency"] is None:
+        return "Point without a concurrency"  # an open loop, of an import
+    return f"Point at concurrency {point['concurrency']}"
+
+
+def _import(imported: Mapping[str, Any] | None, *, internal: bool) -> list[Any]:
+    """Where an imported point is from. File names and rows of others may hold names of machines."""
+    if imported is None:
+        return []
+    facts = [(name, imported[name]) for name in ("source", "licence", "format", "sha256")]
+    shown: list[Any] = []
+    if internal:
+        facts += [("file", imported["file_name"]), ("row", imported["row_index"])]
+        row = imported["original"] or "too long to be shown; the file is in the store"
+        shown = [html.Pre(html.Code(row), className="scroll", tabIndex="0")]
+    notes = [html.Li(note) for note in imported["notes"] or ()]
+    listed = [html.Ul(notes, className="reasons")] if notes else []
+    return [_section("Imported, not measured here", _facts(facts), *listed, *shown, is_open=True)]
 
 
 def _reproduce(point: Mapping[str, Any]) -> html.Div:

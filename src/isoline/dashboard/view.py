@@ -36,7 +36,7 @@ class Row:
     point_id: str
     members: tuple[str, ...]
     run_id: str
-    concurrency: int
+    concurrency: int | None
     topology: str
     gpus: int | None
     repetitions: int
@@ -200,15 +200,17 @@ def _curves(table: list[dict[str, Any]], palette: Palette) -> tuple[Curve, ...]:
 
 
 def _labels(firsts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Names of curves: engine, SKU, precision, and each other field in which these curves differ."""
+    """Names of curves: engine, SKU, precision, whose data, and each other field in which they differ."""
     differing = [
         name
         for name in CURVE_FIELDS
-        if name not in _TITLE_FIELDS and len({str(row[name]) for row in firsts.values()}) > 1
+        if name not in (*_TITLE_FIELDS, "source") and len({str(row[name]) for row in firsts.values()}) > 1
     ]
     labels = {}
     for key, row in firsts.items():
-        parts = [str(row[name]) for name in _TITLE_FIELDS]
+        parts = ["unknown" if row[name] is None else str(row[name]) for name in _TITLE_FIELDS]
+        if row["source"] != "own":  # always said, also where all curves are of one source
+            parts.append(f"from {row['source']}")
         parts += [f"{name.replace('_', ' ')} {_brief(row[name])}" for name in differing]
         labels[key] = " · ".join(parts)
     return labels

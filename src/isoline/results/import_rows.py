@@ -231,7 +231,7 @@ class _Rows:
                 **key,
                 "verdict": verdict,
                 "reasons": landed.reasons,
-                "reason_details": [*landed.notes],
+                "reason_details": [_detail(code, landed) for code in landed.reasons],
                 "accuracy_state": "not_run",
                 "started_at": point.started_at,
                 "ended_at": point.ended_at,
@@ -290,6 +290,20 @@ class _Rows:
                 }
             )
         return {name: BY_NAME[name].rows(rows) for name, rows in self._rows.items() if rows}
+
+
+def _detail(code: str, landed: Landed) -> str:
+    """What was seen, for one reason code."""
+    point = landed.point
+    if code in ("failed_requests", "too_many_failed"):
+        return f"{point.failed} of {point.asked} requests failed"
+    if code == "zero_output_tokens":
+        return (
+            f"{point.completed or 0} requests completed"
+            if point.completed is not None
+            else "all numbers are 0"
+        )
+    return ""
 
 
 def _blank(table: str) -> Row:
