@@ -128,3 +128,15 @@ def fleet(
 def with_drop(world: World, drop: float = 0.05) -> World:
     """The same world with a true drop."""
     return replace(world, drop=drop)
+
+
+def fleets(
+    world: World, cvs: tuple[float, ...], count: int, seed: int, constants: Constants | None = None
+) -> np.ndarray:
+    """False alerts in 30 days of each of ``count`` fleets of 60 curves, an equal share at each CV."""
+    share = 60 // len(cvs)
+    alerts = [
+        fleet(replace(world, cv=cv), count * share, seed + place, constants=constants)
+        for place, cv in enumerate(cvs)
+    ]
+    return np.asarray(sum(part.reshape(count, share).sum(axis=1) for part in alerts))

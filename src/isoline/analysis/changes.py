@@ -20,7 +20,7 @@ from isoline.analysis.frontier import Floats
 
 MAX_P = 0.001
 MIN_CHANGE = 0.025
-_SMALLEST = 2  # nights in a segment
+_SMALLEST = 3  # nights in a segment: one wild night and its neighbour are no level
 _PENALTY = 3.0  # times ln n: about 3 % of flat series of 60 nights get a proposal
 
 
