@@ -13,7 +13,7 @@ from isoline.dashboard.config import load_look
 from isoline.dashboard.data import Source
 from isoline.dashboard.figure import build_figure
 from isoline.dashboard.panel import point_panel
-from isoline.results.imports import Said, keep
+from isoline.results.import_store import Said, keep
 from isoline.results.ingest import ingest
 from isoline.settings import load_settings
 

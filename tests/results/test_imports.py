@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.imports import Said, keep
+from isoline.results.import_store import Said, keep
 from isoline.results.ingest import IngestReport, ingest
 from isoline.results.maintain import rebuild, verify
 from isoline.results.snapshots import snapshot_points

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from isoline.errors import InfraError, InputError
-from isoline.results.imports import Said, keep
+from isoline.results.import_store import Said, keep
 from isoline.results.ingest import ingest
 from isoline.results.maintain import rebuild, verify
 from isoline.results.schema import TABLES

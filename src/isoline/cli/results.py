@@ -59,7 +59,7 @@ def ingest(
     settings = _settings(store, warehouse)
     foreign = [path for path in paths or () if _is_foreign(path, settings.store)]
     if foreign:
-        from isoline.results.imports import Said
+        from isoline.results.import_store import Said
 
         own = [path for path in paths or () if path not in foreign]
         isoline.cli.results_import.bring_in(

@@ -15,7 +15,7 @@ from isoline.errors import IncompleteError, InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from isoline.results.imports import Kept, Said
+    from isoline.results.import_store import Kept, Said
     from isoline.results.ingest import IngestReport
 
 WaitOption = Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")]
@@ -55,7 +55,7 @@ def import_(
     nothing. What cannot be taken in is quarantined with the reason, the rest lands. Exit code 3 when
     anything is in quarantine.
     """
-    from isoline.results.imports import Said
+    from isoline.results.import_store import Said
 
     said = Said(as_, source, licence, group, _pairs(set_ or []))
     settings = load_settings(store=store, warehouse=warehouse)
@@ -78,7 +78,7 @@ def bring_in(
     """
     import tempfile
 
-    from isoline.results.imports import keep
+    from isoline.results.import_store import keep
     from isoline.results.ingest import ingest
 
     if dry_run:  # in a store of their own, which is thrown away

@@ -6,6 +6,7 @@ the group is the run that the row names, else the folder that the file was in. I
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -98,28 +99,30 @@ def tables_of(points: Sequence[Imported], refused: Sequence[Refused]) -> ImportT
         refused_by_run[bad.run_id].append(bad)
     for name in sorted({*by_run, *refused_by_run}):
         rows = _Rows(name)
-        for identity, members in _grouped(by_run[name]):
+        for point_digest, members in _grouped(by_run[name]):
             kept = _distinct(members)
             found.repeated += len(members) - len(kept)
             for repetition, item in enumerate(kept, start=1):
-                rows.add(item, identity, repetition)
+                rows.add(item, point_digest, repetition)
         rows.refuse(refused_by_run[name])
         found.by_run[name] = rows.tables()
     return found
 
 
-def _grouped(items: Iterable[Imported]) -> Iterable[tuple[dict[str, Any], list[Imported]]]:
-    groups: dict[str, tuple[dict[str, Any], list[Imported]]] = {}
+def _grouped(items: Iterable[Imported]) -> list[tuple[str, list[Imported]]]:
+    """Points of one identity together, by their point digest."""
+    groups: dict[str, list[Imported]] = defaultdict(list)
     for item in items:
-        identity = identity_of(item)
-        groups.setdefault(digest(identity), (identity, []))[1].append(item)
-    return [groups[key] for key in sorted(groups)]
+        groups[digest(identity_of(item))].append(item)
+    return sorted(groups.items())
 
 
 def _distinct(members: list[Imported]) -> list[Imported]:
     def order(item: Imported) -> tuple[str, str, int]:
         return str(item.landed.point.started_at or ""), item.origin.sha256, item.landed.point.row
 
+    if len(members) == 1:
+        return members
     kept: dict[bytes, Imported] = {}
     for item in sorted(members, key=order):
         kept.setdefault(canonical_json([item.landed.values, _counts(item), _scores(item)]), item)
@@ -164,10 +167,10 @@ class _Rows:
         self._verdicts: dict[str, int] = defaultdict(int)
         self._times: list[Any] = []
         self._digests: set[str] = set()
+        self._curves: dict[tuple[Any, ...], str] = {}
 
-    def add(self, item: Imported, identity: dict[str, Any], repetition: int) -> None:
+    def add(self, item: Imported, point_digest: str, repetition: int) -> None:
         landed, point, origin = item.landed, item.landed.point, item.origin
-        point_digest = digest(identity)
         load = f"c{point.concurrency}" if point.concurrency is not None else f"q{point.rate or 0:g}"
         recipe = "imported/{model}/{engine}-{sku}-{weight_precision}".format_map(
             {key: value or "unknown" for key, value in landed.curve.items()}
@@ -187,7 +190,8 @@ class _Rows:
         self._verdicts[verdict] += 1
         self._times += [point.started_at] if point.started_at else []
         curve = curve_of(item)
-        curve_id = curve_key(curve)
+        curve_id = self._curves.get(tuple(curve.values())) or curve_key(curve)
+        self._curves[tuple(curve.values())] = curve_id
         self._rows["points"].append(
             {
                 **_blank("points"),
@@ -312,7 +316,10 @@ def _blank(table: str) -> Row:
 
 def _import_row(item: Imported, key: Mapping[str, Any]) -> Row:
     point, origin = item.landed.point, item.origin
-    raw = canonical_json(_finite(point.raw)).decode()
+    try:
+        raw = canonical_json(point.raw).decode()
+    except (ValueError, TypeError):
+        raw = canonical_json(_plain(point.raw)).decode()
     return {
         "run_id": key["run_id"],
         "point_id": key["point_id"],
@@ -327,15 +334,15 @@ def _import_row(item: Imported, key: Mapping[str, Any]) -> Row:
     }
 
 
-def _finite(value: Any) -> Any:
-    """A JSON value without NaN and infinity, which canonical JSON has not; they become texts."""
+def _plain(value: Any) -> Any:
+    """A JSON value without what canonical JSON has not: NaN, infinity and broken texts become texts."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {_plain(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    return value
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="replace").decode()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _telemetry(run: str, origin: Origin, samples: Sequence[Sample]) -> list[Row]:

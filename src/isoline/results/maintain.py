@@ -9,7 +9,7 @@ from pathlib import Path
 from isoline.errors import InputError, IsolineError
 from isoline.results import bundle
 from isoline.results.decisions import check_decisions, load_overrides
-from isoline.results.imports import verify_kept
+from isoline.results.import_store import verify_kept
 from isoline.results.ingest import IngestReport, add_imports, fill
 from isoline.results.readers import read_run
 from isoline.results.warehouse import (

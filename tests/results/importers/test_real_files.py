@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from isoline.analysis.curves import curve_groups, curve_table
-from isoline.results.imports import Said, keep
+from isoline.results.import_store import Said, keep
 from isoline.results.ingest import IngestReport, ingest
 from isoline.results.snapshots import snapshot_points
 from isoline.results.warehouse import open_reader

@@ -194,25 +194,36 @@ def load_json(content: bytes) -> Any:
         raise ForeignError("unreadable", f"not JSON: {' '.join(str(error).split())[:120]}") from None
 
 
+MAX_NUMBER = 1e300
+"""A whole number beyond it is none that anybody measured, and does not fit a float."""
+
+MAX_WHOLE = 2**31 - 1
+"""The largest count that the tables hold."""
+
+
 # --- values that are written in several ways --------------------------------------------------
 
 
 def number(value: Any) -> float | None:
     """A finite number, also one that is written as text; None for anything else, booleans included."""
-    if isinstance(value, bool):
+    if type(value) is float:  # nearly always
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
         try:
             value = float(value)
         except ValueError:
             return None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if not isinstance(value, int | float) or abs(value) > MAX_NUMBER:
+        return None
+    return float(value) if math.isfinite(value) else None
 
 
 def whole(value: Any) -> int | None:
     """A whole number, also one that is written as text or as 8.0."""
     found = number(value)
-    return int(found) if found is not None and found == int(found) else None
+    return int(found) if found is not None and abs(found) <= MAX_WHOLE and found == int(found) else None
 
 
 def boolean(value: Any) -> bool | None:
@@ -229,8 +240,13 @@ def text(value: Any) -> str | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
-        return str(value)
-    return value.strip() or None if isinstance(value, str) else None
+        return str(value) if abs(value) < MAX_NUMBER else None
+    return _writable(value.strip()) or None if isinstance(value, str) else None
+
+
+def _writable(value: str) -> str:
+    """A text that UTF-8 can write: half a surrogate pair, which JSON allows, becomes ``?``."""
+    return value if value.isascii() else value.encode("utf-8", errors="replace").decode()
 
 
 _QUANTITY = re.compile(r"^\s*(-?\d+(?:\.\d+)?)\s*(?:W|%|MiB|MHz|C)?\s*$")

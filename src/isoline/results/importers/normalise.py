@@ -6,11 +6,14 @@ A name that the catalog does not know is never guessed: the row goes to quaranti
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from isoline.catalog.aliases import Kind
 from isoline.catalog.facts import Catalog
 from isoline.catalog.models import FAMILIES
 from isoline.results.identity import CURVE_FIELDS
@@ -111,6 +114,27 @@ def _normalise(
 # --- names ------------------------------------------------------------------------------------
 
 
+# Rows by the thousand name the same few things.
+@lru_cache(maxsize=1 << 12)
+def _resolve(catalog: Catalog, kind: Kind, name: str) -> str | None:
+    return catalog.resolve(kind, name)
+
+
+@lru_cache(maxsize=1 << 12)
+def _checkpoint(catalog: Catalog, name: str) -> tuple[str, str] | None:
+    """(model, precision) of the checkpoint that a name or path is of."""
+    for item in name_candidates(name):
+        found = catalog.resolve_checkpoint(item)
+        if found is not None:
+            return found[0], catalog.models[found[0]].checkpoints[found[1]].precision
+    return None
+
+
+@lru_cache(maxsize=1 << 12)
+def _resolve_model(catalog: Catalog, name: str) -> str | None:
+    return next((key for item in name_candidates(name) if (key := catalog.resolve("model", item))), None)
+
+
 def name_candidates(name: str) -> list[str]:
     """What a model's name or path may be looked up by: itself, a hub id in a cache path, its last part."""
     found = [name]
@@ -122,17 +146,11 @@ def name_candidates(name: str) -> list[str]:
     return [item for item in dict.fromkeys(found) if item]
 
 
-def _resolve_model(name: str | None, catalog: Catalog) -> str | None:
-    if not name:
-        return None
-    return next((key for item in name_candidates(name) if (key := catalog.resolve("model", item))), None)
-
-
 def _model(
     point: ForeignPoint, said: FileFacts, catalog: Catalog, given: Mapping[str, str], from_name: list[str]
 ) -> str:
     path = point.identity.get("model_path")
-    short, long = _resolve_model(point.model, catalog), _resolve_model(path, catalog)
+    short, long = (_resolve_model(catalog, name) if name else None for name in (point.model, path))
     if short and long and short != long:
         raise ForeignError("name_against_content", f"the row is of {point.model!r} and of {path!r}")
     if short or long:
@@ -141,7 +159,7 @@ def _model(
     if named:
         raise ForeignError("unknown_name", f"model {' = '.join(map(repr, dict.fromkeys(named)))}")
     if "model" in given:
-        found = _resolve_model(given["model"], catalog)
+        found = _resolve_model(catalog, given["model"])
         if found is None:
             raise ForeignError("unknown_name", f"model {given['model']!r}")
         return found
@@ -152,7 +170,7 @@ def _model(
 
 
 def _one(
-    kind: Any,
+    kind: Kind,
     stated: str | None,
     named: str | None,
     catalog: Catalog,
@@ -161,14 +179,14 @@ def _one(
 ) -> str | None:
     """A SKU or engine: the row's word, else a person's, else the file name's; None where nobody says."""
     if stated:
-        found = catalog.resolve(kind, stated)
+        found = _resolve(catalog, kind, stated)
         if found is None:
             raise ForeignError("unknown_name", f"{kind} {stated!r}")
         return found
     for word, is_name in ((given.get(kind), False), (named, True)):
         if word is None:
             continue
-        found = catalog.resolve(kind, word)
+        found = _resolve(catalog, kind, word)
         if found is None:
             raise ForeignError("unknown_name", f"{kind} {word!r}{' (of the file name)' if is_name else ''}")
         if is_name:
@@ -190,11 +208,9 @@ def _precision(
     """The exact format where it can be told, else the vague word (``fp4``) as it stands there."""
     exact = None
     for name in (point.identity.get("model_path"), point.model):
-        checkpoint = next(
-            (hit for c in name_candidates(name or "") if (hit := catalog.resolve_checkpoint(c))), None
-        )
+        checkpoint = _checkpoint(catalog, name) if name else None
         if checkpoint and checkpoint[0] == model:
-            exact = catalog.models[model].checkpoints[checkpoint[1]].precision
+            exact = checkpoint[1]
             break
     word = point.precision or given.get("precision")
     if not word:
@@ -206,7 +222,7 @@ def _precision(
     word = word.lower()
     if exact is not None and (exact == word or exact in FAMILIES.get(word, ())):
         return exact
-    found = catalog.models[model].precision_of(word) or catalog.resolve("precision", word)
+    found = catalog.models[model].precision_of(word) or _resolve(catalog, "precision", word)
     if found is None and word not in FAMILIES:
         raise ForeignError("unknown_name", f"precision {word!r}")
     return found or word
@@ -282,6 +298,9 @@ def _per_gpu(point: ForeignPoint, gpus: int | None, notes: list[str]) -> dict[st
         point.values["failed_share"] = point.failed / (point.completed + point.failed)
     if point.window_s is not None:
         point.values["window_s"] = point.window_s
+    for name in [name for name, value in point.values.items() if not 0 <= value < math.inf]:
+        del point.values[name]  # nothing that we store can be below 0
+        notes.append(f"{name}: no possible number; left out")
     return {name: point.values[name] for name in METRICS if name in point.values}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from isoline.results.importers.foreign import ForeignPoint, number
@@ -18,7 +19,16 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 def flat(row: Mapping[str, Any], metric: str, suffix: str = "") -> dict[str, float]:
     """Statistics that are keys of their own (``median_ttft``, ``p99_ttft_ms``), by our names."""
-    return _chosen({name: row.get(f"{name}_{metric}{suffix}") for names in NAMES.values() for name in names})
+    found = {}
+    for key, ours in _keys(metric, suffix):
+        if key in row and ours not in found and (value := number(row[key])) is not None:
+            found[ours] = value
+    return found
+
+
+@cache
+def _keys(metric: str, suffix: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{name}_{metric}{suffix}", ours) for ours, names in NAMES.items() for name in names)
 
 
 def nested(block: Any) -> dict[str, float]:
