@@ -175,6 +175,8 @@ class _Rows:
         recipe = "imported/{model}/{engine}-{sku}-{weight_precision}".format_map(
             {key: value or "unknown" for key, value in landed.curve.items()}
         )
+        if variant := point.identity.get("variant"):
+            recipe += f"-{re.sub(r'[^a-z0-9._-]+', '-', str(variant).lower())}"
         scenario = landed.curve["scenario"]
         name = f"{slug(recipe)}.{landed.topology}.{scenario}.{load}.r{repetition}.{point_digest[:10]}"
         key = {"run_id": self._run, "point_id": name, "attempt": 1}

@@ -71,7 +71,7 @@ def test_what_nobody_says_is_null_and_marked(one: Any, bench_row: Any) -> None:
     found = one(bench_row())
     assert (found.curve["sku"], found.curve["engine"], found.topology) == (None, None, "unknown")
     assert found.marks == ["engine_unknown", "sku_unknown"]
-    assert found.curve["scenario"] == "1024-100"  # the means, 1,024 and 102.4, to two digits
+    assert found.curve["scenario"] == "about-1024-100"  # the means are 1,024 and 102.4
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,28 @@ def test_together_rows_count_the_gpus_that_worked(one: Any) -> None:
     alike = copy.deepcopy(row)
     alike["gpu"]["n_gpus"] = 4
     assert one(alike).values["power_w_per_gpu"] == 300
+
+
+def test_given_gpus_against_the_name_are_refused(land: Any, bench_row: Any) -> None:
+    """Whoever gives 4 GPUs for files of tp 8 is told, and gets no number of it; 16 may be two workers."""
+    (found,) = land(bench_row(), NAME, given={"gpus": "4"})
+    assert "4 GPUs were given, its name says tp8" in str(found)
+    assert land(bench_row(), NAME, given={"gpus": "16"})[0].gpus == 16
+
+
+def test_points_of_one_load_share_a_scenario(one: Any, bench_row: Any) -> None:
+    """Without nominal lengths the means name the load, to one digit: they wander from point to point."""
+    names = set()
+    for total in (62.2, 62.7, 57.0):
+        row = bench_row(total_input_tokens=204 * 200, total_output_tokens=int(total * 200))
+        names.add(one(row, "x.json").curve["scenario"])
+    assert names == {"about-200-60"}
+
+
+def test_of_unknown_engine_or_precision_nothing_is_joined(one: Any, bench_row: Any) -> None:
+    """Where only the names tell configurations apart, files of other names are on other curves."""
+    plain, other = (one(bench_row(), f"{name}_gpt-oss-120b_conc16.json").curve for name in ("a", "quantised"))
+    assert plain["engine"] is None
+    assert plain != other
+    known = [one(bench_row(), f"{name}_gpt-oss-120b_vllm_conc16.json").curve for name in ("a", "b")]
+    assert known[0] == known[1]

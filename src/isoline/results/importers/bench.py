@@ -132,9 +132,7 @@ def _put_power(point: ForeignPoint, gpu: Any) -> None:
         return
     seen, used = whole(gpu.get("n_gpus")), point.topology.gpus
     if seen != used:
-        point.notes.append(
-            f"power: {used} GPUs were used, but {seen} are in the mean; left out"
-        )
+        point.notes.append(f"power: {used} GPUs were used, but {seen} are in the mean; left out")
     else:
         put(point, "power_w_per_gpu", gpu.get("mean_power_per_gpu_w"))
         point.notes.append("power: the mean of the source's log, of which the window is not said")

@@ -20,7 +20,7 @@ _TRIVIAL = re.compile(r"^(?:pp|ep|dcp|pcp)1$|^dpafalse$")
 _SPECULATIVE = ("mtp", "eagle3", "eagle")
 # Words that tell two runs of one configuration apart, not two configurations.
 _OF_THE_RUN = re.compile(
-    r"^(?:re-?run\d*|retry\d*|conc\d+|users\d+|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}-\d{2}|benchmark|results?|agg|json"
+    r"^(?:re-?run\d*|retry\d*|conc\d+|users\d+|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}-\d{2}|benchmark|results?|agg|json|lifecycle|metrics"
     r"|stage|\d{1,3})$"
 )
 _COMMIT = re.compile(r"^[0-9a-f]{7}\.")

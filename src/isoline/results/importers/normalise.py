@@ -82,6 +82,8 @@ def _normalise(
         from_name.append("speculative")
     topology, gpus = _topology(point, said, given, from_name)
     scenario = _scenario(point, said, from_name)
+    if point.rate is not None and point.concurrency is None:
+        notes.append(f"open loop at {point.rate:g} requests/s")
     if from_name:
         marks.add("from_file_name")
         notes.append(f"only the file's name says: {', '.join(from_name)}")
@@ -101,7 +103,7 @@ def _normalise(
         "dataset_digest": None,
         "speculative": point.speculative,
         "kv_offload": point.kv_offload,
-        "deployment_class": _deployment(point),
+        "deployment_class": _deployment(point, engine, precision, variant),
         "client_class": point.client,
         "kind": "measured",
     }
@@ -256,6 +258,11 @@ def _topology(
         return given["topology"], gpus
     if said.topology is not None:
         from_name.append("topology")
+        width = re.search(r"(?:^|-)(?:tp|tep|dep)(\d+)(?:-|$)", said.topology)
+        if gpus and width and gpus % int(width[1]):
+            raise ForeignError(
+                "name_against_content", f"{gpus} GPUs were given, its name says {said.topology}"
+            )
         return said.topology, gpus
     return (f"{gpus}gpu" if gpus else "unknown"), gpus
 
@@ -273,14 +280,16 @@ def _scenario(point: ForeignPoint, said: FileFacts, from_name: list[str]) -> str
             return "unknown"
         isl, osl = (_rounded(mean or 0) for mean in means)
         point.notes.append("no nominal lengths: the scenario is named by the measured means")
+        if isl % 128 or osl % 128:
+            return f"about-{isl}-{osl}"
     return scenario_of(isl, osl)
 
 
 def _rounded(mean: float) -> int:
-    """A mean length to two digits, exact where it is a whole number: points of one load share a name."""
-    if mean == int(mean) or mean < 100:
-        return round(mean)
-    scale = int(10 ** (len(str(int(mean))) - 2))
+    """A mean length to one digit, so that points of one load share a name; multiples of 128 as they are."""
+    if mean == int(mean) and int(mean) % 128 == 0:
+        return int(mean)
+    scale = int(10 ** (len(str(int(mean))) - 1))
     return round(mean / scale) * scale
 
 
@@ -324,9 +333,10 @@ def _is_mock(point: ForeignPoint, said: FileFacts) -> bool:
     return said.is_mock or any(is_mock(name) for name in names)
 
 
-def _deployment(point: ForeignPoint) -> str | None:
+def _deployment(point: ForeignPoint, engine: str | None, precision: str | None, variant: str) -> str | None:
     if point.topology is None:
-        return None
+        # With no engine or precision either, only the name keeps what may differ off one curve.
+        return f"unstated-{variant}" if engine is None or precision is None else None
     if point.topology.is_split:
         return "disaggregated"
     return "multi_node" if point.multi_node else "single_node"
