@@ -196,11 +196,13 @@ def print_curve(curve: Row) -> None:
     parts.extend(
         curve[name] for name in ("speculative", "kv_offload") if curve[name] not in (None, "none", "off")
     )
+    if str(curve["deployment_class"]).startswith("unstated-"):
+        parts.append(curve["deployment_class"])  # an import of which only the file's name tells more
     if curve["kind"] != "measured":
         parts.append(curve["kind"])
     if curve["source"] != "own":
         parts.append(f"from {curve['source']}")
-    title = " · ".join(str(part) for part in parts)
+    title = " · ".join("unknown" if part is None else str(part) for part in parts)
     window = f", {curve['window']} window" if curve["window"] else ""
     title += f"\nrun {curve['run_id']}{window}: {len(rows)} points, {kept} on the frontier"
     emit([_table_row(row) for row in rows], "table", title=title)
@@ -210,10 +212,15 @@ def print_curve(curve: Row) -> None:
         print(f"A newer run of this curve is incomplete: {curve['newer_incomplete_run']}")
     if readings:
         print()
-        places = {row["point_id"]: f"{row['topology']} c{row['concurrency']}" for row in rows}
+        places = {row["point_id"]: _place(row) for row in rows}
         title = f"{curve['y_metric']}, step: measured at this x or better; estimate: interpolated"
         emit([_reading_row(row, places) for row in readings], "table", title=title)
     sys.stdout.flush()
+
+
+def _place(row: Row) -> str:
+    known = row["concurrency"] is not None  # an open loop of an import has none
+    return f"{row['topology']} c{row['concurrency']}" if known else str(row["topology"])
 
 
 def _table_row(row: Row) -> dict[str, Any]:
