@@ -53,6 +53,41 @@ SETTINGS: tuple[Setting, ...] = (
         "the tier of the price list that plans count with; empty: the list's own default",
         is_path=False,
     ),
+    Setting(
+        "trend_min_change",
+        "ISOLINE_TREND_MIN_CHANGE",
+        "0.025",
+        "share by which a night must differ at least to be suspicious",
+        is_path=False,
+    ),
+    Setting(
+        "trend_factor",
+        "ISOLINE_TREND_FACTOR",
+        "2.3",
+        "standard errors by which a night must differ at least",
+        is_path=False,
+    ),
+    Setting(
+        "trend_confirm_factor",
+        "ISOLINE_TREND_CONFIRM_FACTOR",
+        "2.8",
+        "standard errors by which a re-measurement must differ to confirm alone",
+        is_path=False,
+    ),
+    Setting(
+        "trend_window",
+        "ISOLINE_TREND_WINDOW",
+        "20",
+        "nights behind a baseline, at most",
+        is_path=False,
+    ),
+    Setting(
+        "trend_min_nights",
+        "ISOLINE_TREND_MIN_NIGHTS",
+        "7",
+        "nights behind a baseline, at least",
+        is_path=False,
+    ),
 )
 
 
@@ -68,6 +103,11 @@ class Settings:
     uv_bin: str
     query_timeout_s: float
     price_tier: str = ""
+    trend_min_change: float = 0.025
+    trend_factor: float = 2.3
+    trend_confirm_factor: float = 2.8
+    trend_window: int = 20
+    trend_min_nights: int = 7
 
 
 def find_project(start: Path | None = None) -> Path:
@@ -128,15 +168,13 @@ def load_settings(project: Path | None = None, **flags: str | Path | None) -> Se
             else os.environ.get(setting.env) or toml.get(setting.name, setting.default)
         )
         values[setting.name] = value
-    try:
-        timeout = float(values["query_timeout_s"])
-    except ValueError:
-        timeout = math.nan
-    if not 0 < timeout < math.inf:
-        raise InputError(
-            f"not a number of seconds above 0: {values['query_timeout_s']!r}",
-            where="query_timeout_s (ISOLINE_QUERY_TIMEOUT_S)",
-        )
+    timeout = _number(values, "query_timeout_s", "a number of seconds above 0")
+    nights = {
+        name: _number(values, name, "a whole number above 0") for name in ("trend_window", "trend_min_nights")
+    }
+    for name, count in nights.items():
+        if not count.is_integer():
+            raise _not_a("a whole number above 0", name, values[name])
 
     def path_of(name: str) -> Path:
         # A flag is relative to where the person stands, a setting to the project.
@@ -152,4 +190,24 @@ def load_settings(project: Path | None = None, **flags: str | Path | None) -> Se
         uv_bin=values["uv_bin"],
         query_timeout_s=timeout,
         price_tier=values["price_tier"],
+        trend_min_change=_number(values, "trend_min_change", "a share above 0"),
+        trend_factor=_number(values, "trend_factor", "a number above 0"),
+        trend_confirm_factor=_number(values, "trend_confirm_factor", "a number above 0"),
+        trend_window=int(nights["trend_window"]),
+        trend_min_nights=int(nights["trend_min_nights"]),
     )
+
+
+def _not_a(what: str, name: str, value: str) -> InputError:
+    env = next(setting.env for setting in SETTINGS if setting.name == name)
+    return InputError(f"not {what}: {value!r}", where=f"{name} ({env})")
+
+
+def _number(values: dict[str, str], name: str, what: str) -> float:
+    try:
+        value = float(values[name])
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise _not_a(what, name, values[name])
+    return value

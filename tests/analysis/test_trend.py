@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from isoline.analysis.noise import Constants, night_of
+from isoline.analysis.noise import Constants, constants_of, night_of
 from isoline.analysis.trend import NightState, SeriesNight, trend_of
+from isoline.errors import InputError
+from isoline.settings import load_settings
 
 STEADY = (990.0, 1000.0, 1010.0)
 """Three repetitions with a CV of 1 %: the threshold is the smallest change, 2.5 %."""
@@ -134,6 +138,16 @@ def test_constants_are_settings() -> None:
     nights = series(*[STEADY] * 10, times(STEADY, 0.95), times(STEADY, 0.95))
     assert states(trend_of(nights, "max", constants=Constants(min_change=0.06)))[-2:] == ["ok", "ok"]
     assert states(trend_of(nights, "max", constants=Constants(min_nights=11)))[-2] == "insufficient_data"
+
+
+def test_the_settings_hold_the_same_constants(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults of the settings are the constants that the simulation justifies; a project may differ."""
+    assert constants_of(load_settings(project.root)) == Constants()
+    monkeypatch.setenv("ISOLINE_TREND_WINDOW", "30")
+    assert constants_of(load_settings(project.root)).window == 30
+    monkeypatch.setenv("ISOLINE_TREND_WINDOW", "2.5")
+    with pytest.raises(InputError, match=r"trend_window.*whole number"):
+        load_settings(project.root)
 
 
 def test_a_night_is_its_valid_values() -> None:

@@ -169,6 +169,14 @@ def _side(
     return sides
 
 
+def reading_by_repetition(curve: RepeatedCurve, at: float, kind: Kind) -> list[float | None]:
+    """The reading of the first repetitions of all points, of the second ones, and so on.
+
+    As many as the frontier point has that has fewest; None where one does not reach ``at``.
+    """
+    return _read(curve, _by_turn(curve), [at], kind)[0]
+
+
 def _varied(curve: RepeatedCurve, at: Sequence[float], kind: Kind, seed: int) -> list[list[float | None]]:
     """For each x the readings of other curves that the repetitions could have been.
 
@@ -176,10 +184,7 @@ def _varied(curve: RepeatedCurve, at: Sequence[float], kind: Kind, seed: int) ->
     medians of repetitions drawn with replacement, point by point.
     """
     if curve.n < 5:
-        worlds = [
-            [values[turn] for values in curve.values.values() if len(values) > turn]
-            for turn in range(curve.n)
-        ]
+        worlds = _by_turn(curve)
     else:
         random = np.random.default_rng(seed)
         medians = [
@@ -187,6 +192,18 @@ def _varied(curve: RepeatedCurve, at: Sequence[float], kind: Kind, seed: int) ->
             for values in curve.values.values()
         ]
         worlds = [[points[draw] for points in medians] for draw in range(DRAWS)]
+    return _read(curve, worlds, at, kind)
+
+
+def _by_turn(curve: RepeatedCurve) -> list[list[Floats]]:
+    return [
+        [values[turn] for values in curve.values.values() if len(values) > turn] for turn in range(curve.n)
+    ]
+
+
+def _read(
+    curve: RepeatedCurve, worlds: Sequence[Sequence[Floats]], at: Sequence[float], kind: Kind
+) -> list[list[float | None]]:
     x_better: Better = better(curve.shared["x_metric"])
     y_better: Better = better(curve.shared["y_metric"])
     found: list[list[float | None]] = [[] for _ in at]

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
+from isoline.settings import Settings
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -48,6 +50,17 @@ class Constants:
     more: int = 5
     node_nights: int = 3
     calm: int = 2
+
+
+def constants_of(settings: Settings) -> Constants:
+    """The constants with what the project's settings say."""
+    return Constants(
+        min_change=settings.trend_min_change,
+        factor=settings.trend_factor,
+        confirm_factor=settings.trend_confirm_factor,
+        window=settings.trend_window,
+        min_nights=settings.trend_min_nights,
+    )
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def frontier(
     points = select(settings, filters, sweep=sweep, run=run)
     rows = curve_table(points, x, y)
     shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
-    within = within_of(points, shown, lambda path: _requests(settings.store / path))
+    within = within_of(points, shown, lambda path: requests_of(settings.store / path))
     if within:
         rows = curve_table(points, x, y, within=within)
     curves = [
@@ -159,7 +159,8 @@ def known(value: str, values: Sequence[str], what: str) -> None:
     raise InputError(f"no {what} {value!r}", where=f"--{what}", remedy=remedy)
 
 
-def _requests(bundle: Path) -> Any:
+def requests_of(bundle: Path) -> Any:
+    """The per-request table of a bundle; None where it is gone."""
     path = bundle / "requests.parquet"
     if not path.is_file():
         return None  # thinned, or another machine's store: the interval is then unknown

@@ -71,6 +71,16 @@ COMMANDS: tuple[Entry, ...] = (
         "frontier",
     ),
     Entry(
+        "compare", "isoline.cli.compare", "Two curves at equal interactivity: readings and ratios.", "compare"
+    ),
+    Entry(
+        "history",
+        "isoline.cli.history",
+        "Curves and points over time: the state of each night, and the steps.",
+        "history",
+    ),
+    Entry("target", "isoline.cli.target", "The best official reading of each SKU, to be beaten.", "target"),
+    Entry(
         "reproduce", "isoline.cli.reproduce", "Run one point again from its lock and compare.", "reproduce"
     ),
     Entry("dashboard", "isoline.cli.dashboard", "Serve the dashboard."),

@@ -175,5 +175,8 @@ def _what(report: IngestReport, count: int) -> str:
     return f"{noun}s are" if count > 1 else f"{noun} is"
 
 
-# Adds `import` and `replay` to this group.
+# The import module adds `import` and `replay` to this group.
+import isoline.cli.accept_change  # noqa: E402
 import isoline.cli.results_import  # noqa: E402
+
+app.command("accept-change")(isoline.cli.accept_change.accept_change)

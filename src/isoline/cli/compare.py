@@ -1,0 +1,140 @@
+"""``isoline compare A B``: two curves at equal interactivity."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isoline.cli.frontier import parse_at, requests_of, select
+from isoline.cli.output import FormatOption, cell_text, emit
+from isoline.cli.selection import one_curve
+from isoline.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from isoline.analysis.compare import RepeatedCurve
+    from isoline.analysis.cost import CostBasis
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="A curve: its key, or sku=h200,engine=vllm.")],
+    b: Annotated[str, typer.Argument(help="The curve to compare it with.")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="X,X,...", help="Values of x; default: round ones that both reach."),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="What to compare, also cost, such as usd_per_m_total_tokens; default: the y axis."),
+    ] = None,
+    x: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
+    tier: Annotated[str | None, typer.Option(help="Tier of the price list; default: the setting.")] = None,
+    format: FormatOption = "table",
+) -> None:
+    """A against B at the same x: like readings, their ratio (A / B) and its interval.
+
+    Of each curve its newest complete run. Steps are what was measured at x or better, estimates are
+    interpolated; a ratio is of two readings of one kind. Cost is made of the readings of throughput with
+    the newest dated price list; without a price or power it is null.
+    """
+    from isoline.analysis.compare import compare as compared
+    from isoline.analysis.compare import compare_frontiers
+    from isoline.analysis.cost import read_as
+    from isoline.analysis.curves import round_values
+
+    settings = load_settings()
+    values = parse_at(at)
+    points = select(settings, {"model": model, "scenario": scenario})
+    y = read_as(metric) if metric else None
+    curves = [_curve(settings, one_curve(points, text, name), x, y) for name, text in (("A", a), ("B", b))]
+    one, other = curves
+    bases = cost_bases(settings, [curve.shared["sku"] for curve in curves], tier)
+    if values is None:
+        values = sorted({value for curve in curves for value in round_values(curve.frontier)})
+    rows = compared(one, other, values, metric=metric, bases=(bases[0], bases[1]))
+    shown = metric or one.shared["y_metric"]
+    if format == "csv":
+        emit(rows, "csv")
+    elif format == "json":
+        document = {
+            "a": {**one.shared, **vars(bases[0])},
+            "b": {**other.shared, **vars(bases[1])},
+            "metric": shown,
+            "x_metric": one.shared["x_metric"],
+            **compare_frontiers(one, other),
+            "rows": rows,
+        }
+        emit([document], "json")
+    else:
+        _print(one, other, shown, rows, bases[0], compare_frontiers(one, other))
+
+
+def _curve(settings: Settings, points: Any, x: str | None, y: str | None) -> RepeatedCurve:
+    from isoline.analysis.compare import repeated_curve
+    from isoline.analysis.within import within_of
+
+    curve = repeated_curve(points, x, y)
+    if curve.n > 1:
+        return curve
+    within = within_of(points, [curve.shared["y_metric"]], lambda path: requests_of(settings.store / path))
+    return repeated_curve(points, x, y, within=within)
+
+
+def cost_bases(settings: Settings, skus: list[str], tier: str | None) -> list[CostBasis]:
+    """Price and power of SKUs, by the newest list that holds today."""
+    from isoline.analysis.cost import basis_of
+    from isoline.catalog.facts import load_catalog
+    from isoline.catalog.prices import load_prices, rates_on
+
+    rates = rates_on(load_prices(settings.project), datetime.now(UTC).date(), tier or settings.price_tier)
+    known = load_catalog().skus
+    return [basis_of(sku, rates, known) for sku in skus]
+
+
+def _print(
+    one: RepeatedCurve,
+    other: RepeatedCurve,
+    metric: str,
+    rows: list[dict[str, Any]],
+    basis: CostBasis,
+    whole: dict[str, Any],
+) -> None:
+    from isoline.results.metrics import FROM_READINGS
+
+    for name, curve in (("A", one), ("B", other)):
+        shared = curve.shared
+        parts = [shared[field] for field in ("model", "sku", "engine", "weight_precision", "scenario")]
+        print(f"{name}: {' · '.join(map(str, parts))}, run {shared['run_id']}")
+    if metric in FROM_READINGS and basis.prices and FROM_READINGS[metric].needs == "usd":
+        print(f"prices: list {basis.prices}, {basis.tier}")
+    table = [
+        {
+            one.shared["x_metric"]: row["at"],
+            "reading": row["kind"],
+            "A": _value(row, "a"),
+            "B": _value(row, "b"),
+            "A / B": row["ratio"],
+            "interval": _interval(row),
+        }
+        for row in rows
+    ]
+    emit(table, "table", title=metric)
+    for name, text in (("epsilon_ab", "A reaches all of B"), ("epsilon_ba", "B reaches all of A")):
+        if whole[name] is not None:
+            print(f"{text} after a factor of {cell_text(whole[name])}")
+
+
+def _value(row: dict[str, Any], side: str) -> Any:
+    state = row[f"{side}_state"]
+    return row[side] if row[side] is not None or state == "ok" else state.replace("_", " ")
+
+
+def _interval(row: dict[str, Any]) -> str | None:
+    if row["ratio_low"] is None:
+        return None
+    return f"{cell_text(row['ratio_low'])} to {cell_text(row['ratio_high'])} ({row['ratio_interval']})"

@@ -1,0 +1,162 @@
+"""``isoline history``: curves and points over time, with the state of each night and the steps."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from isoline.cli.frontier import known, parse_at
+from isoline.cli.output import FormatOption, emit
+from isoline.errors import GateFailedError, InputError
+from isoline.settings import load_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from isoline.analysis.noise import Constants
+    from isoline.results.decisions import AcceptedChange
+
+Shown = Literal["readings", "points"]
+
+
+def history(
+    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
+    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Only this engine.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Only this precision of the weights.")] = None,
+    curve: Annotated[str | None, typer.Option(help="Only the curve with this key.")] = None,
+    of: Annotated[
+        Shown, typer.Option(help="Readings of curves at values of x, or the points that are the evidence.")
+    ] = "readings",
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="X,X,...", help="Values of x; default: three round ones of the newest night."),
+    ] = None,
+    kind: Annotated[
+        Literal["step", "estimate"],
+        typer.Option(help="Of readings. A step jumps where a point passes x, an estimate hardly moves."),
+    ] = "estimate",
+    metric: Annotated[
+        str | None, typer.Option(help="What to follow; default: the scenario's y axis.")
+    ] = None,
+    last: Annotated[int, typer.Option(min=1, help="So many nights in the table.")] = 10,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 2 when the newest night of a series is regressed.")
+    ] = False,
+    format: FormatOption = "table",
+) -> None:
+    """Every night of a curve: value, baseline, threshold and state, and the steps over its whole history.
+
+    States: ok, improved, regressed, suspicious, insufficient_data, missing_data, invalid. Accepted
+    changes (`isoline results accept-change`) start the baseline anew.
+    """
+    from isoline.analysis.noise import constants_of
+    from isoline.results.accepted import load_accepted
+    from isoline.results.timeline import timeline_points
+    from isoline.results.warehouse import open_reader
+
+    settings = load_settings()
+    values = parse_at(at)
+    filters = {
+        "model": model,
+        "scenario": scenario,
+        "sku": sku,
+        "engine": engine,
+        "weight_precision": precision,
+        "curve_key": curve,
+    }
+    con = open_reader(settings.warehouse)
+    try:
+        points = timeline_points(con, **filters)
+        if points.empty:
+            everything = timeline_points(con)
+            for name, value in filters.items():
+                if value is not None:
+                    option = {"weight_precision": "precision", "curve_key": "curve"}.get(name, name)
+                    known(value, [str(item) for item in everything[name].dropna()], option)
+            raise InputError("no published run matches", remedy="leave a filter out, or measure a night")
+    finally:
+        con.close()
+    accepted = load_accepted(settings.project)
+    series = _series(points, of, values, kind, metric, accepted, constants_of(settings))
+    if format == "json":
+        emit(series, "json")
+    elif format == "csv":
+        emit([_flat(one, night) for one in series for night in one["nights"]], "csv")
+    else:
+        for number, one in enumerate(series):
+            if number:
+                print()
+            _print(one, last)
+    bad = sum(one["nights"][-1]["state"] == "regressed" for one in series)
+    if check and bad:
+        raise GateFailedError(f"{bad} of {len(series)} series are regressed", remedy="see `isoline history`")
+
+
+def _series(
+    points: pd.DataFrame,
+    of: Shown,
+    values: list[float] | None,
+    kind: Literal["step", "estimate"],
+    metric: str | None,
+    accepted: list[AcceptedChange],
+    constants: Constants,
+) -> list[dict[str, Any]]:
+    from isoline.analysis.curves import default_axes
+    from isoline.analysis.history import curve_nights, history, point_nights
+    from isoline.results.accepted import starts_of
+
+    found = []
+    for key, part in points.groupby("curve_key", sort=True):
+        y = metric or default_axes(part["scenario_kind"].iloc[0]).y
+        starts = starts_of(accepted, str(key))
+        names = ("model", "sku", "engine", "weight_precision", "scenario")
+        head = {"curve_key": key, **{name: part[name].iloc[0] for name in names}, "metric": y}
+        rows = partial(history, metric=y, accepted=starts, constants=constants)
+        if of == "points":
+            for series, nights in point_nights(part, y).items():
+                found.append({**head, "series_key": series, "at": None, "reading": None, **rows(nights)})
+            continue
+        for value in values if values is not None else _round_values(part, y):
+            nights = curve_nights(part, value, kind, y=y)
+            found.append({**head, "series_key": None, "at": value, "reading": kind, **rows(nights)})
+    return found
+
+
+def _round_values(points: pd.DataFrame, y: str) -> list[float]:
+    """Three round values of x on the newest night that has a frontier."""
+    from isoline.analysis.compare import repeated_curve
+    from isoline.analysis.curves import round_values
+
+    for run in reversed(list(dict.fromkeys(points["run_id"]))):
+        frontier = repeated_curve(points[points["run_id"] == run], None, y).frontier
+        if frontier.x:
+            return round_values(frontier) or [frontier.x[0]]
+    return []
+
+
+def _flat(one: dict[str, Any], night: dict[str, Any]) -> dict[str, Any]:
+    head = {name: value for name, value in one.items() if name not in ("nights", "changes")}
+    notes = {f"note_{name}": value for name, value in night["notes"].items()}
+    return {**head, **{name: value for name, value in night.items() if name != "notes"}, **notes}
+
+
+def _print(one: dict[str, Any], last: int) -> None:
+    parts = [one[name] for name in ("model", "sku", "engine", "weight_precision", "scenario")]
+    what = one["series_key"] or f"{one['curve_key']} at {one['at']:g} ({one['reading']})"
+    title = f"{' · '.join(map(str, parts))}\n{one['metric']}, {what}"
+    columns = ["run_id", "state", "value", "n", "baseline", "change", "threshold", "cv"]
+    emit(one["nights"][-last:], "table", columns=columns, title=title)
+    for step in one["changes"]:
+        notes = ", ".join(
+            f"{name} {item['old']} -> {item['new']}" for name, item in step["explained"].items()
+        )
+        direction = "better" if step["better"] else "worse"
+        done = ", accepted" if step["accepted"] else ""
+        what = f"{step['change']:+.1%} ({direction}{done}); {notes or 'no note changed'}"
+        print(f"step at {step['run_id']}: {what}")
+    sys.stdout.flush()

@@ -1,0 +1,71 @@
+"""``isoline target``: what is there to beat, as JSON for programs that tune."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from isoline.cli.compare import cost_bases
+from isoline.cli.frontier import parse_at, select
+from isoline.cli.output import FormatOption, emit
+from isoline.errors import InputError
+from isoline.settings import load_settings
+
+
+def target(
+    model: Annotated[str, typer.Option(help="The model.")],
+    scenario: Annotated[str, typer.Option(help="The scenario.")],
+    at: Annotated[str, typer.Option(metavar="X", help="One value of x, such as 40 tokens/s/user.")],
+    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
+    x: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Vertical axis; default: the scenario's.")
+    ] = None,
+    tier: Annotated[str | None, typer.Option(help="Tier of the price list; default: the setting.")] = None,
+    format: FormatOption = "json",
+) -> None:
+    """The best official reading of each SKU, the recipe that made it, and what would beat it.
+
+    Only official points of the newest complete run of each curve count. A reading is a step: it was measured
+    at x or better. Curves of one SKU and precision are joined (best of N), and the label says so.
+    """
+    from isoline.analysis.noise import constants_of
+    from isoline.analysis.target import targets
+
+    settings = load_settings()
+    values = parse_at(at) or []
+    if len(values) != 1:
+        raise InputError("one value of x", where="--at", remedy="write for example --at 40")
+    points = select(settings, {"model": model, "scenario": scenario, "sku": sku})
+    own = points[(points["kind"] == "measured") & (points["source"] == "own")]
+    rows = targets(
+        own,
+        values[0],
+        x=x,
+        y=y,
+        basis=lambda name: cost_bases(settings, [name], tier)[0],
+        constants=constants_of(settings),
+    )
+    if not rows:
+        raise InputError(
+            "nothing official is measured for this model and scenario",
+            remedy="`isoline frontier` shows what there is, and why it is not official",
+        )
+    if format == "table":
+        columns = [
+            "sku",
+            "weight_precision",
+            "at",
+            "value",
+            "state",
+            "label",
+            "recipe_id",
+            "topology",
+            "concurrency",
+        ]
+        emit(rows, "table", columns=columns, title=f"{rows[0]['y_metric']} at {rows[0]['x_metric']}")
+    else:
+        emit(rows, format)
