@@ -102,8 +102,8 @@ def tables_of(points: Sequence[Imported], refused: Sequence[Refused]) -> ImportT
         for point_digest, members in _grouped(by_run[name]):
             kept = _distinct(members)
             found.repeated += len(members) - len(kept)
-            for repetition, item in enumerate(kept, start=1):
-                rows.add(item, point_digest, repetition)
+            for repetition, equal in enumerate(kept, start=1):
+                rows.add(equal[0], point_digest, repetition, equal[1:])
         rows.refuse(refused_by_run[name])
         found.by_run[name] = rows.tables()
     return found
@@ -117,15 +117,18 @@ def _grouped(items: Iterable[Imported]) -> list[tuple[str, list[Imported]]]:
     return sorted(groups.items())
 
 
-def _distinct(members: list[Imported]) -> list[Imported]:
+def _distinct(members: list[Imported]) -> list[list[Imported]]:
+    """Rows that are word for word alike together, in the order of their time, then file, then place."""
+
     def order(item: Imported) -> tuple[str, str, int]:
         return str(item.landed.point.started_at or ""), item.origin.sha256, item.landed.point.row
 
     if len(members) == 1:
-        return members
-    kept: dict[bytes, Imported] = {}
+        return [members]
+    kept: dict[bytes, list[Imported]] = {}
     for item in sorted(members, key=order):
-        kept.setdefault(canonical_json([item.landed.values, _counts(item), _scores(item)]), item)
+        said = canonical_json([item.landed.values, _counts(item), _scores(item)])
+        kept.setdefault(said, []).append(item)
     return list(kept.values())
 
 
@@ -169,7 +172,8 @@ class _Rows:
         self._digests: set[str] = set()
         self._curves: dict[tuple[Any, ...], str] = {}
 
-    def add(self, item: Imported, point_digest: str, repetition: int) -> None:
+    def add(self, item: Imported, point_digest: str, repetition: int, alike: Sequence[Imported]) -> None:
+        """One point. ``alike`` are further rows that say the same: they are listed, and count once."""
         landed, point, origin = item.landed, item.landed.point, item.origin
         load = f"c{point.concurrency}" if point.concurrency is not None else f"q{point.rate or 0:g}"
         recipe = "imported/{model}/{engine}-{sku}-{weight_precision}".format_map(
@@ -181,7 +185,7 @@ class _Rows:
         name = f"{slug(recipe)}.{landed.topology}.{scenario}.{load}.r{repetition}.{point_digest[:10]}"
         key = {"run_id": self._run, "point_id": name, "attempt": 1}
         self._digests.add(origin.sha256)
-        self._rows["imports"].append(_import_row(item, key))
+        self._rows["imports"] += [_import_row(each, key) for each in (item, *alike)]
         if point.samples:
             self._rows["telemetry"] += _telemetry(self._run, origin, point.samples)
             return

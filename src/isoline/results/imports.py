@@ -7,7 +7,8 @@ and an alias that was added later recovers what was refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from isoline.results.importers.foreign import ForeignError, ForeignFile, Foreign
 from isoline.results.importers.normalise import normalise
 from isoline.results.importers.recognise import FORMATS, read, row_format
 from isoline.results.schema import derivation
-from isoline.results.warehouse import Connection, replace_run
+from isoline.results.warehouse import Connection, replace_runs
 
 IMPORTER_VERSION = 1
 """Raised by hand whenever the same file gives other rows."""
@@ -48,38 +49,38 @@ class Landing:
     repeated: int = 0
 
 
+def has_imports(con: Connection, store: Path) -> bool:
+    """Whether there is a foreign file in the store, or a row of one in the warehouse."""
+    return bool(kept_files(store)) or bool(_places(con))
+
+
 def land(con: Connection, store: Path, catalog: Catalog, *, again: bool = False) -> Landing:
     """Bring the imports of a store into the warehouse, with an open writer.
 
-    Where neither a file, a note, the catalog nor Isoline changed, nothing is read.
+    Only the runs are made anew that a file came to, or whose note changed; all of them where the catalog
+    or Isoline did.
 
     :param again: read all the same.
     """
-    state = _state(store, catalog)
-    row = con.execute("SELECT value FROM meta WHERE name = ?", [_STATE]).fetchone()
+    base = digest([catalog.digest, derivation(), IMPORTER_VERSION])
+    now = {target.name: _note_digest(target) for target in kept_files(store)}
+    had = _had(con, base)
+    changed = now.keys() | had.keys() if again else {name for name, _ in now.items() ^ had.items()}
     landing = Landing()
-    if again or row is None or row[0] != state:
-        points, refused = read_all(store, catalog)
-        made, landing.refused = make_tables(points, refused)
-        landing.repeated = made.repeated
-        had = {key: _origins(con, key) for key in _import_runs(con)}
-        for name in sorted(had.keys() - made.by_run.keys()):
-            replace_run(con, name, {})
-        for name, tables in made.by_run.items():
-            replace_run(con, name, tables)
-            now = _origins(con, name)
-            landing.new += len(now - had.get(name, set()))
-            if now != had.get(name, set()):
-                landing.changed.append(name)
+    # Without the note of what was read last (another catalog, another Isoline) every run is made anew.
+    runs = set() if had and not again else _import_runs(con)
+    if changed or runs:
+        _land(con, store, catalog, changed, runs, landing)
+    if changed or runs or not had:
         # Only now: whoever is killed before starts over.
-        con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [_STATE, state])
-    else:
-        landing.refused = [
-            Refused(*bad)
-            for bad in con.execute(
-                "SELECT path, run_id, digest, reason FROM quarantine WHERE kind = 'import' ORDER BY path"
-            ).fetchall()
-        ]
+        value = json.dumps({"base": base, "files": now}, sort_keys=True)
+        con.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [_STATE, value])
+    landing.refused = [
+        Refused(*bad)
+        for bad in con.execute(
+            "SELECT path, run_id, digest, reason FROM quarantine WHERE kind = 'import' ORDER BY path"
+        ).fetchall()
+    ]
     landing.rows = dict(
         con.execute(
             """SELECT coalesce(p.verdict, CASE WHEN i.format = 'power-log' THEN 'samples' ELSE 'scores' END),
@@ -87,6 +88,40 @@ def land(con: Connection, store: Path, catalog: Catalog, *, again: bool = False)
         ).fetchall()
     )
     return landing
+
+
+def _land(
+    con: Connection, store: Path, catalog: Catalog, changed: set[str], runs: set[str], landing: Landing
+) -> None:
+    """Make the runs anew that the changed files have rows in; other files of these are read again too."""
+    points, refused = read_all(store, catalog, changed)
+    runs |= {item.run_id for item in points} | {bad.run_id for bad in refused}
+    runs |= {run for run, sha256 in _places(con) if sha256 in changed}
+    others = {sha256 for run, sha256 in _places(con) if run in runs} - changed
+    for item in (more := read_all(store, catalog, others))[0]:
+        points += [item] if item.run_id in runs else []
+    refused += [bad for bad in more[1] if bad.run_id in runs]
+    made, _ = make_tables(points, refused)
+    landing.repeated = made.repeated
+    before = {name: _origins(con, name) for name in runs}
+    replace_runs(con, {name: made.by_run.get(name, {}) for name in sorted(runs)})
+    after = {name: _origins(con, name) for name in runs}
+    landing.new = sum(len(after[name] - before[name]) for name in runs)
+    landing.changed = sorted(name for name in runs if after[name] != before[name])
+
+
+def _places(con: Connection) -> list[tuple[str, str]]:
+    """(run, file) of every row of an import, refused ones too."""
+    return con.execute(
+        "SELECT run_id, sha256 FROM imports UNION SELECT run_id, digest FROM quarantine WHERE kind = 'import'"
+    ).fetchall()
+
+
+def _had(con: Connection, base: str) -> dict[str, str]:
+    """The files that were read last, with the digests of their notes; none where anything else changed."""
+    row = con.execute("SELECT value FROM meta WHERE name = ?", [_STATE]).fetchone()
+    had = json.loads(row[0]) if row else {}
+    return had["files"] if had.get("base") == base else {}
 
 
 # What a value that nobody foresaw can make of a row. It must not stop the others.
@@ -121,11 +156,6 @@ def make_tables(points: list[Imported], refused: list[Refused]) -> tuple[ImportT
         return tables_of(good, refused), refused
 
 
-def _state(store: Path, catalog: Catalog) -> str:
-    notes = [(target.name, _note_digest(target)) for target in kept_files(store)]
-    return digest([notes, catalog.digest, derivation(), IMPORTER_VERSION])
-
-
 def _note_digest(target: Path) -> str:
     try:
         return hashlib.sha256(target.with_name(f"{target.name}.json").read_bytes()).hexdigest()
@@ -133,11 +163,8 @@ def _note_digest(target: Path) -> str:
         return ""
 
 
-def _import_runs(con: Connection) -> list[str]:
-    rows = con.execute(
-        "SELECT run_id FROM imports UNION SELECT run_id FROM quarantine WHERE kind = 'import'"
-    ).fetchall()
-    return [str(name) for (name,) in rows]
+def _import_runs(con: Connection) -> set[str]:
+    return {run for run, _ in _places(con)}
 
 
 def _origins(con: Connection, name: str) -> set[tuple[Any, ...]]:
@@ -145,11 +172,18 @@ def _origins(con: Connection, name: str) -> set[tuple[Any, ...]]:
     return {tuple(row) for row in rows}
 
 
-def read_all(store: Path, catalog: Catalog) -> tuple[list[Imported], list[Refused]]:
-    """Every row of every kept file, landed or refused."""
+def read_all(
+    store: Path, catalog: Catalog, names: Container[str] | None = None
+) -> tuple[list[Imported], list[Refused]]:
+    """Every row of kept files, landed or refused.
+
+    :param names: digests of the files; None for all.
+    """
     points: list[Imported] = []
     refused: list[Refused] = []
     for target in kept_files(store):
+        if names is not None and target.name not in names:
+            continue
         note = note_of(target)
         if note is not None and note.is_part:
             continue

@@ -18,7 +18,7 @@ from isoline.errors import InputError
 from isoline.results import bundle
 from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
-from isoline.results.imports import Landing, land
+from isoline.results.imports import Landing, has_imports, land
 from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
 from isoline.results.reused import reused_digests
 from isoline.results.rows import run_tables
@@ -79,6 +79,8 @@ def add_imports(
     con: Connection, settings: Settings, report: IngestReport, *, again: bool = False
 ) -> IngestReport:
     """Bring the store's foreign files in too, and say so in the report."""
+    if not has_imports(con, settings.store):
+        return report  # also where the project's catalog cannot be read
     landing = land(con, settings.store, load_catalog(settings.project), again=again)
     report.imported = landing
     report.runs += landing.changed

@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,11 +135,21 @@ def insert(con: Connection, table: Table, rows: pa.Table) -> None:
 
 def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> None:
     """Replace all rows of one run, in one transaction."""
+    replace_runs(con, {run_id: tables})
+
+
+def replace_runs(con: Connection, tables_of: Mapping[str, Mapping[str, pa.Table]]) -> None:
+    """Replace all rows of several runs, in one transaction: a row may go from one run to another.
+
+    :param tables_of: rows by run and table; a table that is not there is left empty.
+    """
+    runs = list(tables_of)
     with transaction(con):
         for table in RUN_TABLES:
-            con.execute(f'DELETE FROM "{table.name}" WHERE run_id = ?', [run_id])
-            if table.name in tables:
-                insert(con, table, tables[table.name])
+            con.execute(f'DELETE FROM "{table.name}" WHERE list_contains(?, run_id)', [runs])
+            rows = [tables[table.name] for tables in tables_of.values() if table.name in tables]
+            if rows:
+                insert(con, table, pa.concat_tables(rows))
 
 
 @contextmanager
