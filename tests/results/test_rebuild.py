@@ -232,6 +232,10 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         manifest = other / "_run" / "MANIFEST.json"
         manifest.write_text(manifest.read_text().replace(RUNS[0], name))
 
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text(json.dumps([FOREIGN, FOREIGN | {"max_concurrency": 2, "model_id": "nobody/knows"}]))
+    keep(store, [foreign], Said())
+
     def run(warehouse: Path, last: int = 0, delay_s: float = 0.0) -> subprocess.CompletedProcess[str]:
         what = [settings.project, store, warehouse, last, delay_s]
         argv = [sys.executable, "-c", INGEST, *map(str, what)]
@@ -240,7 +244,7 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
     whole = tmp_path / "whole.duckdb"
     calls = int(run(whole).stdout)
     wanted = content(whole)
-    assert len(wanted["runs"]) == 7
+    assert len(wanted["runs"]) == 8
 
     rng = random.Random(5)
     killed, seen = 0, set()
