@@ -57,6 +57,7 @@ def test_ratio_of_two_curves(small: Path, capsys: pytest.CaptureFixture[str]) ->
     """b200 does twice of h200 at both x, with the range of two repetitions."""
     (found,) = document(capsys, "compare", "sku=b200", H200[:4], "--at", "30,50,90")
     assert (found["a"]["sku"], found["b"]["sku"], found["metric"]) == ("b200", "h200", "total_tps_per_gpu")
+    assert found["differ"] == ["sku"]
     steps = [row for row in found["rows"] if row["kind"] == "step"]
     assert [row["ratio"] for row in steps] == [2.0, 2.0, None]
     assert (steps[0]["ratio_interval"], steps[2]["a_state"]) == ("range", "not_reached")
@@ -83,7 +84,9 @@ def test_cost_uses_the_dated_list(small: Path, capsys: pytest.CaptureFixture[str
     assert step["ratio"] == pytest.approx(2.60 / 2.05 / 2)
     assert (found["a"]["prices"], found["a"]["tier"]) == ("2026-10", "rental")
     assert run([*argv]) == 0
-    assert "prices: list 2026-10, rental" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "prices: list 2026-10, rental" in said
+    assert "they differ in: sku b200 and h200" in said
 
 
 def test_csv_has_one_row_a_reading(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +106,7 @@ def test_csv_has_one_row_a_reading(small: Path, capsys: pytest.CaptureFixture[st
         (("skus=h200", B200), "did you mean sku?"),
         (("dddd", B200), "no curve 'dddd'"),
         ((H200, B200, "--metric", "usd"), "unknown metric"),
+        ((H200, B200, "--metric", "usd_per_session"), "A has no valid point with"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -111,12 +115,6 @@ def test_mistakes_are_one_line(
     """A selector that names none or several curves says what would tell them apart."""
     assert run(["compare", *argv]) == 1
     assert words in capsys.readouterr().err
-
-
-def test_what_was_not_measured_is_null(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A cost whose throughput nobody measured is null on both sides, not an error and not 0."""
-    (found,) = document(capsys, "compare", H200, B200, "--metric", "usd_per_session", "--at", "30")
-    assert [found["rows"][0][name] for name in ("a", "b", "ratio")] == [None] * 3
 
 
 def test_target_is_official_and_says_what_beats_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ import typer
 
 from isoline.cli.frontier import parse_at, requests_of, select
 from isoline.cli.output import FormatOption, cell_text, emit
-from isoline.cli.selection import one_curve
+from isoline.cli.selection import one_curve, title
+from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def compare(
     values = parse_at(at)
     points = select(settings, {"model": model, "scenario": scenario})
     y = read_as(metric) if metric else None
-    curves = [_curve(settings, one_curve(points, text, name), x, y) for name, text in (("A", a), ("B", b))]
+    curves = [
+        _curve(settings, one_curve(points, text, name), x, y, name) for name, text in (("A", a), ("B", b))
+    ]
     one, other = curves
     bases = cost_bases(settings, [curve.shared["sku"] for curve in curves], tier)
     if values is None:
@@ -64,6 +67,7 @@ def compare(
         document = {
             "a": {**one.shared, **vars(bases[0])},
             "b": {**other.shared, **vars(bases[1])},
+            "differ": [name for name, *_ in differing(one, other)],
             "metric": shown,
             "x_metric": one.shared["x_metric"],
             **compare_frontiers(one, other),
@@ -74,15 +78,30 @@ def compare(
         _print(one, other, shown, rows, bases[0], compare_frontiers(one, other))
 
 
-def _curve(settings: Settings, points: Any, x: str | None, y: str | None) -> RepeatedCurve:
+def _curve(settings: Settings, points: Any, x: str | None, y: str | None, name: str) -> RepeatedCurve:
     from isoline.analysis.compare import repeated_curve
     from isoline.analysis.within import within_of
 
     curve = repeated_curve(points, x, y)
+    if not curve.frontier.x:
+        axes = f"{curve.shared['x_metric']} and {curve.shared['y_metric']}"
+        raise InputError(
+            f"{name} has no valid point with {axes}",
+            where=str(curve.shared["curve_key"]),
+            remedy="choose another --x or --metric; `isoline frontier` shows what there is",
+        )
     if curve.n > 1:
         return curve
     within = within_of(points, [curve.shared["y_metric"]], lambda path: requests_of(settings.store / path))
     return repeated_curve(points, x, y, within=within)
+
+
+def differing(one: RepeatedCurve, other: RepeatedCurve) -> list[tuple[str, Any, Any]]:
+    """The parts of the identity in which two curves differ: (name, of A, of B)."""
+    from isoline.results.identity import CURVE_FIELDS
+
+    pairs = ((name, one.shared[name], other.shared[name]) for name in CURVE_FIELDS)
+    return [pair for pair in pairs if pair[1] != pair[2]]
 
 
 def cost_bases(settings: Settings, skus: list[str], tier: str | None) -> list[CostBasis]:
@@ -107,9 +126,9 @@ def _print(
     from isoline.results.metrics import FROM_READINGS
 
     for name, curve in (("A", one), ("B", other)):
-        shared = curve.shared
-        parts = [shared[field] for field in ("model", "sku", "engine", "weight_precision", "scenario")]
-        print(f"{name}: {' · '.join(map(str, parts))}, run {shared['run_id']}")
+        print(f"{name}: {title(curve.shared)}, run {curve.shared['run_id']}")
+    apart = [f"{name} {left} and {right}" for name, left, right in differing(one, other)]
+    print(f"they differ in: {', '.join(apart) or 'nothing'}")
     if metric in FROM_READINGS and basis.prices and FROM_READINGS[metric].needs == "usd":
         print(f"prices: list {basis.prices}, {basis.tier}")
     table = [

@@ -10,6 +10,7 @@ import typer
 
 from isoline.cli.frontier import known, parse_at
 from isoline.cli.output import FormatOption, emit
+from isoline.cli.selection import title
 from isoline.errors import GateFailedError, InputError
 from isoline.settings import load_settings
 
@@ -40,6 +41,9 @@ def history(
         Literal["step", "estimate"],
         typer.Option(help="Of readings. A step jumps where a point passes x, an estimate hardly moves."),
     ] = "estimate",
+    x: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
+    ] = None,
     metric: Annotated[
         str | None, typer.Option(help="What to follow; default: the scenario's y axis.")
     ] = None,
@@ -82,7 +86,12 @@ def history(
     finally:
         con.close()
     accepted = load_accepted(settings.project)
-    series = _series(points, of, values, kind, metric, accepted, constants_of(settings))
+    series = _series(points, of, values, kind, x, metric, accepted, constants_of(settings))
+    if not series:
+        raise InputError(
+            "no night has a valid point with both axes",
+            remedy="choose another --x or --metric, or see the points with --of points",
+        )
     if format == "json":
         emit(series, "json")
     elif format == "csv":
@@ -102,6 +111,7 @@ def _series(
     of: Shown,
     values: list[float] | None,
     kind: Literal["step", "estimate"],
+    x: str | None,
     metric: str | None,
     accepted: list[AcceptedChange],
     constants: Constants,
@@ -114,26 +124,26 @@ def _series(
     for key, part in points.groupby("curve_key", sort=True):
         y = metric or default_axes(part["scenario_kind"].iloc[0]).y
         starts = starts_of(accepted, str(key))
-        names = ("model", "sku", "engine", "weight_precision", "scenario")
+        names = ("model", "sku", "engine", "weight_precision", "scenario", "kind", "source")
         head = {"curve_key": key, **{name: part[name].iloc[0] for name in names}, "metric": y}
         rows = partial(history, metric=y, accepted=starts, constants=constants)
         if of == "points":
             for series, nights in point_nights(part, y).items():
                 found.append({**head, "series_key": series, "at": None, "reading": None, **rows(nights)})
             continue
-        for value in values if values is not None else _round_values(part, y):
-            nights = curve_nights(part, value, kind, y=y)
+        for value in values if values is not None else _round_values(part, x, y):
+            nights = curve_nights(part, value, kind, x, y)
             found.append({**head, "series_key": None, "at": value, "reading": kind, **rows(nights)})
     return found
 
 
-def _round_values(points: pd.DataFrame, y: str) -> list[float]:
+def _round_values(points: pd.DataFrame, x: str | None, y: str) -> list[float]:
     """Three round values of x on the newest night that has a frontier."""
     from isoline.analysis.compare import repeated_curve
     from isoline.analysis.curves import round_values
 
     for run in reversed(list(dict.fromkeys(points["run_id"]))):
-        frontier = repeated_curve(points[points["run_id"] == run], None, y).frontier
+        frontier = repeated_curve(points[points["run_id"] == run], x, y).frontier
         if frontier.x:
             return round_values(frontier) or [frontier.x[0]]
     return []
@@ -146,11 +156,10 @@ def _flat(one: dict[str, Any], night: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(one: dict[str, Any], last: int) -> None:
-    parts = [one[name] for name in ("model", "sku", "engine", "weight_precision", "scenario")]
     what = one["series_key"] or f"{one['curve_key']} at {one['at']:g} ({one['reading']})"
-    title = f"{' · '.join(map(str, parts))}\n{one['metric']}, {what}"
+    head = f"{title(one)}\n{one['metric']}, {what}"
     columns = ["run_id", "state", "value", "n", "baseline", "change", "threshold", "cv"]
-    emit(one["nights"][-last:], "table", columns=columns, title=title)
+    emit(one["nights"][-last:], "table", columns=columns, title=head)
     for step in one["changes"]:
         notes = ", ".join(
             f"{name} {item['old']} -> {item['new']}" for name, item in step["explained"].items()

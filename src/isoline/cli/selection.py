@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from isoline.cli.frontier import known
 from isoline.errors import InputError
@@ -60,3 +61,19 @@ def one_curve(points: pd.DataFrame, text: str, where: str) -> pd.DataFrame:
             remedy=f"add {' or '.join(apart)}, or give the key" if apart else "give the key of one",
         )
     return found
+
+
+def title(shared: Mapping[str, Any]) -> str:
+    """A curve in one line for people, without what is unknown."""
+    names = ("model", "sku", "engine", "weight_precision", "scenario")
+    parts = [str(shared[name]) for name in names if isinstance(shared.get(name), str)]
+    parts.extend(
+        str(shared[name])
+        for name in ("speculative", "kv_offload")
+        if shared.get(name) not in (None, "none", "off")
+    )
+    if shared.get("kind") not in (None, "measured"):
+        parts.append(str(shared["kind"]))
+    if shared.get("source") not in (None, "own"):
+        parts.append(f"from {shared['source']}")
+    return " · ".join(parts)
