@@ -29,11 +29,19 @@ def examples(root: Path, page: str) -> list[str]:
 def test_the_examples_load(project_root: Path) -> None:
     """Each block of the guides is what it says it is."""
     small, large, sweep = examples(project_root, "recipes.md")
-    (pool,) = examples(project_root, "pools.md")
+    pool, parallel = examples(project_root, "pools.md")
     assert validate_text(small, Recipe, "small").status == "verified"
     assert validate_text(large, Recipe, "large").roles.keys() == {"prefill", "decode"}
     assert validate_text(sweep, Sweep, "sweep").name == "mine"
     assert validate_text(pool, Pool, "pool").launcher == "container"
+    named = {line.partition(":")[0] for line in parallel.splitlines() if not line.startswith(" ")}
+    assert validate_text(f"{without(pool, named)}{parallel}", Pool, "pool").max_parallel == 4
+
+
+def without(text: str, names: set[str]) -> str:
+    """A block without the lines of some keys."""
+    rows = [row for row in text.splitlines() if row.partition(":")[0] not in names]
+    return "".join(f"{row}\n" for row in rows)
 
 
 def test_the_large_example_is_good(

@@ -22,6 +22,7 @@ from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
 from isoline.runners import gc, owners
 from isoline.runners.hosts import this_host
+from isoline.runners.images import image_file
 from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
 from isoline.runners.slurm import SlurmLauncher, job_of
 from isoline.runners.slurm_gc import Jobs
@@ -64,6 +65,7 @@ def pool(project_root: Path, podman: Any, cluster: Any, tmp_path: Path) -> Pool:
                 "partition": "cpu",
                 "container": "podman",
                 "exclusive": False,
+                "image_cache": str(tmp_path / "images"),
                 "time_limit_min": 5,
                 "extra": ["--cpus-per-task=1"],
             },
@@ -75,7 +77,10 @@ def pool(project_root: Path, podman: Any, cluster: Any, tmp_path: Path) -> Pool:
 def spec(
     project_root: Path, pool: Pool, settings: Settings, tmp_path: Path, container_image: Any
 ) -> LaunchSpec:
-    """A launch of the demo's container recipe under Slurm."""
+    """A launch of the demo's container recipe under Slurm; its image is staged as one file."""
+    file = Path(image_file(pool, container_image.ref) or "")
+    file.parent.mkdir()
+    file.symlink_to(container_image.path)
     loaded = load_recipe(project_root, RECIPE)
     shape = shape_of(project_root, "demo-short")
     rendered = render(loaded, loaded.recipe.topologies[0], pool, shape, 1, inputs_of(project_root, loaded))
@@ -152,9 +157,16 @@ def why(server: Server, eventually: Callable[..., None], timeout_s: float = 90) 
 
 
 def test_whole_life(
-    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, cluster: Any, tmp_path: Path
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    cluster: Any,
+    podman: Any,
+    tmp_path: Path,
 ) -> None:
-    """Submitted by sbatch, placed, proven, reset and ended; the log and the node come back."""
+    """Submitted by sbatch, its image loaded on the node, placed, proven, reset and ended; the log and the
+    node come back."""
+    podman.run("rmi", "--force", spec.deployment.image)
     assert launcher.preflight(spec, launcher.stage(spec)) == []
     server = start(spec)
     assert launcher.ready(server).tokens == 5

@@ -194,6 +194,14 @@ class Cluster:
         said = self.run("squeue", "--noheader", "--format=%i %T")
         return {int(words[0]): words[1] for words in map(str.split, said.splitlines())}
 
+    def node_of_job(self) -> str:
+        """The first node of the newest job that runs; the first node of all where none does."""
+        said = self.run("squeue", "--noheader", "--states=RUNNING", "--format=%i %N")
+        rows = sorted(
+            (int(words[0]), words[1]) for words in map(str.split, said.splitlines()) if len(words) > 1
+        )
+        return rows[-1][1] if rows else self.nodes[0]
+
     def wait(self, is_so: Callable[[], bool], what: str, timeout_s: float = 15) -> None:
         """Wait for something; with the daemons' last words when it does not come."""
         until = time.monotonic() + timeout_s

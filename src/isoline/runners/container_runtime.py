@@ -109,6 +109,7 @@ def remove_from_inside(runtime: Runtime, image: str, folder: Path) -> None:
     for words in tries:
         with contextlib.suppress(ToolUnavailableError):
             mount = f"{folder.absolute()}:{inside}"
-            done = runtime.host.run([runtime.program, "run", "--rm", "--volume", mount, *words], timeout_s=60)
+            run = [runtime.program, "run", "--rm", "--pull", "never", "--volume", mount]
+            done = runtime.host.run([*run, *words], timeout_s=60)
             if done.ok:
                 return

@@ -77,10 +77,14 @@ def explained(text: str, what: str, where: str) -> NodeJobError:
 def image_file(pool: Pool, ref: str) -> str | None:
     """Where a Slurm pool keeps an image as one file, by its digest; None where its jobs use none.
 
+    With docker and podman the nodes may have the image in their own storage; it is never pulled there.
+
     :raises InputError: when the pool names no folder for them.
     """
     slurm = pool.slurm
     if slurm is None or slurm.container == "none":
+        return None
+    if slurm.image_cache is None and slurm.container in ("docker", "podman"):
         return None
     if slurm.image_cache is None:
         raise InputError(

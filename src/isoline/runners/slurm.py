@@ -138,7 +138,7 @@ class SlurmLauncher(PartsLauncher):
             found.append(Problem("tool_missing", f"sinfo: {done.last_line()}"))
         elif not done.stdout.strip():
             found.append(Problem("no_nodes", f"partition {slurm.partition} has no nodes"))
-        if slurm.container in ("pyxis", "apptainer") and slurm.shared_home:
+        if slurm.shared_home:
             path = image_file(pool, spec.deployment.image or "")
             if path is not None and not Path(path).exists():
                 found.append(Problem("not_staged", f"{Path(path).name} is not in the pool's image cache"))
@@ -231,7 +231,7 @@ class SlurmLauncher(PartsLauncher):
 
     def _values(self, server: Server, names: set[str]) -> dict[str, str]:
         spec = server.spec
-        pool, slurm = _pool_of(spec)
+        pool, _ = _pool_of(spec)
         first = server.all_parts[0]
         values = {
             "launch_id": spec.launch_id,
@@ -244,8 +244,7 @@ class SlurmLauncher(PartsLauncher):
             "image": spec.deployment.image or "",
             **{f"owner.{key}": _plain(value) for key, value in owner_labels(first.owner).items()},
         }
-        if slurm.container in ("pyxis", "apptainer"):
-            values["image_file"] = image_file(pool, spec.deployment.image or "") or ""
+        values["image_file"] = image_file(pool, spec.deployment.image or "") or ""
         for part in server.all_parts:
             for name, number in part.ports.items():
                 if part.command.role is None:

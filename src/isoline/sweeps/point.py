@@ -42,6 +42,9 @@ from isoline.sweeps.warmup import (
 RATE_HEADROOM = 3.0
 """A second try after ``client_rate_capped`` ticks this many times faster than the rule asks for."""
 
+WATCH_S = 3.0
+"""How long the watch may take to see that a server has ended: a container's end takes a moment to tell."""
+
 SERVER_FAILED = frozenset(
     (
         "server_died",
@@ -147,11 +150,23 @@ class Attempt:
                 self._add(error.code, error.detail)
             except StoppedError:
                 pass  # why is told by the watch or by the person
+            if self.seen.findings and not self.seen.events:
+                # Requests fail at once when a server dies, and the watch is a moment later: what the
+                # machine did must not look like what the engine did.
+                self._await_watch()
             self._note_events()
             if self.seen.events or (name in ("reset", "warmup") and self.seen.findings):
                 return
             if name == "load" and not self._has_answers():
                 return
+
+    def _await_watch(self) -> None:
+        """Let the watch see what it is about to see: a server that has ended, or does not answer any more."""
+        until = time.monotonic() + WATCH_S
+        while self.live.watch.event() is None and time.monotonic() < until:
+            if self.live.server.ended() is None and self.live.server.adapter.healthy(self.live.server.url):
+                return
+            time.sleep(0.05)
 
     @contextlib.contextmanager
     def _guard(self, name: str) -> Any:

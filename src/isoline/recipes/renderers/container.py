@@ -43,7 +43,8 @@ def container_argv(
     ``{scratch}``, and those of the command itself.
     """
     profile = PROFILES[pool.device_profile]
-    argv = [pool.runtime, "run", "--rm", "--name", "{container_name}", "--init"]
+    # What is not staged is not fetched on allocated devices.
+    argv = [pool.runtime, "run", "--rm", "--pull", "never", "--name", "{container_name}", "--init"]
     for label in OWNER_LABELS:
         argv += ["--label", f"isoline.{label}={{owner.{label}}}"]
     if profile.network_host:

@@ -33,6 +33,10 @@ INSIDE_FILES = "/files"
 FILES_MOUNT = f"{{scratch}}/files:{INSIDE_FILES}:ro"
 """Where the files of a launch are in containers whose scratch is one program's own folder."""
 
+PREPARE_S = 120
+LOAD_S = 1800
+"""Seconds for the files of a launch on every node; with an image of tens of gigabytes to load."""
+
 READY_S = 3600
 """How long a program waits for those before it, where nobody says."""
 
@@ -165,7 +169,7 @@ class _Script:
 
     def _prepare(self) -> list[str]:
         """Folders and files on every node, before any program starts."""
-        rows = ["set -e", "mkdir -p {scratch}/files"]
+        rows = ["set -e", "mkdir -p {scratch}/files", *self._load_image()]
         if not self.is_alone:
             rows += [f"mkdir -p {self._own(*each)}" for each in self.places]
         addresses: dict[str, str] = {}
@@ -177,7 +181,17 @@ class _Script:
                 rows += [f"mkdir -p {folder}", f"cat >{folder}/{name} <<'FILE'", text, "FILE"]
         for name in self._own_files():
             rows += [f"base64 --decode >{{scratch}}/files/{name} <<'FILE'", f"{{content.{name}}}", "FILE"]
-        return parts.prepare(rows, addresses, self.nodes)
+        return parts.prepare(rows, addresses, self.nodes, LOAD_S if self._load_image() else PREPARE_S)
+
+    def _load_image(self) -> list[str]:
+        """Bring the staged image into a node's own storage, where jobs run docker or podman."""
+        if self.runtime is None or self.slurm.image_cache is None:
+            return []
+        program = " ".join([*(quoted(word) for word in self._runtime_env()), self.slurm.container])
+        image = quoted(self.deployment.image or "{image}")
+        return [
+            f"{program} image inspect {image} >/dev/null 2>&1 || {program} load --input {{image_file}} >&2"
+        ]
 
     def _in_file(self, command: Command, match: re.Match[str], addresses: dict[str, str]) -> str:
         """A placeholder inside a file: the name of a node is put in when the job runs."""

@@ -72,8 +72,11 @@ def contained() -> list[str]:
     ]
 
 
-def prepare(rows: list[str], addresses: dict[str, str], nodes: int) -> list[str]:
-    """Write the files on every node. ``addresses``: marks in the files -> what they are in this script."""
+def prepare(rows: list[str], addresses: dict[str, str], nodes: int, limit_s: int) -> list[str]:
+    """Write the files on every node, in ``limit_s`` seconds.
+
+    :param addresses: marks in the files -> what they are in this script.
+    """
     marks = [f"prepare=${{prepare//{mark}/{value}}}" for mark, value in sorted(addresses.items())]
     return [
         "",
@@ -82,7 +85,7 @@ def prepare(rows: list[str], addresses: dict[str, str], nodes: int) -> list[str]
         *rows,
         "NODE",
         *marks,
-        f"timeout 120 srun --overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
+        f"timeout {limit_s} srun --overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
         '--nodelist="$(IFS=,; echo "${nodes[*]:0:' + str(nodes) + '}")" '
         '--input=none bash -c "$prepare" || exit 92',
     ]

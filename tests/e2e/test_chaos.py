@@ -1,0 +1,297 @@
+"""Seeded strikes at whatever runs: orchestrator, server, container, Slurm's daemon, load generator.
+
+Each round starts a sweep, waits for a phase and a seeded moment in it, kills or stops the target, and runs
+the same command until nothing is due. Afterwards: no false ``valid``, no sealed bundle lost or changed, no
+process, container, job, lease, port or scratch folder left, strangers untouched, every point with a verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isoline.results.reasons import Verdict
+
+pytestmark = [pytest.mark.engine]
+
+BARE = "smollm2-135m/llamacpp-cpu-q4_1"
+BOXED = f"{BARE}-container"
+PAUSED_S = 11.0
+"""A little more than the gap in its clock that Isoline calls a pause."""
+
+COMMANDS = 5
+"""So many times the same command is run at most until nothing is due."""
+
+DELAY_S = {"ready": 1.0, "warmup": 0.3, "load": 2.0, "canary": 0.2, "seal": 0.1, "stop": 0.2}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A strike: at whom, how, and in which phase of which kind of pool."""
+
+    kind: str
+    target: str
+    number: signal.Signals
+    phase: str
+
+    def text(self) -> str:
+        return f"{self.kind}: {self.number.name} to {self.target} in {self.phase}"
+
+
+K, S = signal.SIGKILL, signal.SIGSTOP
+PROCESS = [
+    Moment("process", target, number, phase)
+    for target in ("orchestrator", "server", "aiperf")
+    for number in (K, S)
+    for phase in ("load", "ready", "warmup", "canary", "stop")
+    if (target, phase)
+    not in (("aiperf", "ready"), ("aiperf", "warmup"), ("aiperf", "canary"), ("aiperf", "stop"))
+]
+CONTAINER = [
+    Moment("container", target, number, phase)
+    for target in ("orchestrator", "server", "container", "aiperf")
+    for number in (K, S)
+    for phase in ("load", "ready", "canary")
+    if target != "aiperf" or phase == "load"
+]
+SLURM = [
+    Moment("slurm", target, number, phase)
+    for target in ("orchestrator", "server", "slurmd", "aiperf")
+    for number in (K, S)
+    for phase in ("load", "ready", "canary")
+    if target != "aiperf" or phase == "load"
+]
+IN_CI = [
+    Moment("process", "server", K, "canary"),
+    Moment("process", "aiperf", S, "load"),
+    Moment("container", "container", K, "load"),
+    Moment("slurm", "slurmd", K, "load"),
+]
+"""Beside what other tests of this folder strike at: the orchestrator with SIGKILL in four phases
+(test_kills), in containers and under Slurm (test_container, test_slurm), with SIGSTOP (test_faults), and
+server and load generator under load (test_faults). Twelve moments and more in all."""
+
+
+class Arena:
+    """A small project with a pool of each kind, and the hands that strike."""
+
+    def __init__(self, tiny: Any, podman: Any = None, slurm: Any = None, image: Any = None) -> None:
+        self.tiny, self.podman, self.slurm = tiny, podman, slurm
+        self.struck: tuple[str, signal.Signals] | None = None
+        tiny.scenario(
+            "tiny-struck",
+            requests={"minimum": 6, "per_concurrency": 3},
+            deadlines={"request_s": 60, "stall_s": 6, "load_s": 40},
+        )
+        scenarios = {"tiny-struck": {"concurrency": [1]}}
+        tiny.recipe(scenarios=scenarios)
+        if image is not None:
+            path = tiny.project / f"recipes/{tiny.recipe('container', scenarios=scenarios)}.yaml"
+            recipe = json.loads(path.read_text().partition("\n")[2])
+            tiny.yaml(str(path.relative_to(tiny.project)), {**recipe, "image": {"ref": image.ref}})
+            self._pools()
+
+    def _pools(self) -> None:
+        container = {
+            "runtime": "podman",
+            "device_profile": "cpu",
+            "model_cache": "{state}/weights",
+            "scratch": "{state}/scratch",
+            "shm_gb": 1,
+            "env": self.podman.env,
+        }
+        base = {"schema_version": 1, "sku": "cpu", "client_profile": "shared-cpu", "container": container}
+        self.tiny.yaml("runners/container.yaml", {**base, "name": "container", "launcher": "container"})
+        slurm = {"partition": "cpu", "container": "podman", "exclusive": False, "time_limit_min": 10}
+        self.tiny.yaml("runners/slurm.yaml", {**base, "name": "slurm", "launcher": "slurm", "slurm": slurm})
+
+    def sweep(self, name: str, kind: str) -> None:
+        recipe = BARE if kind == "process" else BOXED
+        select = {"recipes": [recipe], "scenario": "tiny-struck", "concurrency": [1]}
+        self.tiny.sweep(name, select, pool="local" if kind == "process" else kind, publish=False)
+
+    def pid(self, target: str, running: Any, kind: str) -> int:
+        """The process to strike."""
+        if target == "orchestrator":
+            return int(running.process.pid)
+        if target == "aiperf":
+            return int(self.tiny.child("client"))
+        if kind == "process":
+            return int(self.tiny.child("server"))
+        return max(self._inside())
+
+    def _inside(self) -> list[int]:
+        """Processes of the engine inside containers, by their command line."""
+        found = []
+        for name in os.listdir("/proc"):  # noqa: PTH208
+            if name.isdigit():
+                with contextlib.suppress(OSError):
+                    words = (Path("/proc") / name / "cmdline").read_bytes().split(b"\0")
+                    if b"/opt/isoline/llamacpp_server.py" in words and words[0].endswith(b"python3"):
+                        found.append(int(name))
+        return found
+
+    def strike(self, moment: Moment, running: Any) -> None:
+        """Do it, and undo what a machine would undo by itself (a stopped orchestrator that goes on)."""
+        if moment.target == "slurmd":
+            self.struck = (self.slurm.node_of_job(), moment.number)
+            self.slurm.kill_node(*self.struck)
+            return
+        if moment.target == "container":
+            ours = [name for name in self.podman.containers() if name != "stranger"]
+            verb = ["kill", "--signal", "KILL"] if moment.number is K else ["pause"]
+            for name in ours:
+                self.podman.run(*verb, name, check=False)
+            return
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            pid = self.pid(moment.target, running, moment.kind)
+            if moment.target == "aiperf":
+                os.killpg(pid, moment.number)
+            else:
+                os.kill(pid, moment.number)
+            if moment.target == "orchestrator" and moment.number is S:
+                time.sleep(PAUSED_S)
+                os.kill(pid, signal.SIGCONT)
+
+    def mend(self) -> None:
+        """What a person does afterwards: start a node's daemon again."""
+        if self.struck is not None:
+            node, number = self.struck
+            self.struck = None
+            if number is S:
+                self.slurm.kill_node(node, signal.SIGCONT)
+            else:
+                self.slurm.start_node(node)
+            self.slurm.wait(lambda: set(self.slurm.states().values()) <= {"idle", "mixed"}, "nodes", 60)
+
+    def round(self, moment: Moment, rng: random.Random, name: str) -> str:
+        """One strike and what follows, in words. Everything is checked."""
+        tiny = self.tiny
+        self.sweep(name, moment.kind)
+        running = tiny.start("sweep", "run", name)
+        tiny.wait_phase(running, moment.phase, timeout_s=240)
+        time.sleep(rng.uniform(0, DELAY_S[moment.phase]))
+        kept = tiny.digests()
+        self.strike(moment, running)
+        if moment.target == "slurmd":
+            time.sleep(1.0)
+        codes = [running.end(300).code if not self._is_dead(moment) else self._reap(running)]
+        self.mend()
+        events = tiny.events(running)
+        for _ in range(COMMANDS):
+            if codes[-1] in (0, 3):
+                break
+            codes.append(tiny.run("sweep", "run", name, timeout_s=300).code)
+        assert codes[-1] in (0, 3), (moment.text(), codes, running.text())
+        verdicts = self.check(moment, name, kept, events)
+        return f"{moment.text()}: exit codes {codes}, attempts {dict(verdicts)}"
+
+    @staticmethod
+    def _is_dead(moment: Moment) -> bool:
+        return moment.target == "orchestrator" and moment.number is K
+
+    @staticmethod
+    def _reap(running: Any) -> int:
+        running.process.wait()
+        return -9
+
+    def check(self, moment: Moment, name: str, kept: dict[str, str], events: list[Any]) -> Counter[str]:
+        """The invariants."""
+        tiny = self.tiny
+        now = tiny.digests()
+        assert {path: now.get(path) for path in kept} == kept, moment.text()
+        run = next(item for item in reversed(tiny.runs()) if f"-{name}-" in item.name)
+        verdicts: Counter[str] = Counter()
+        for point_id, items in tiny.attempts(run).items():
+            assert items, (moment.text(), point_id, "no verdict")
+            told = [item.verdict for item in items]
+            verdicts.update(item.value for item in told)
+            assert told[-1] in (Verdict.VALID, Verdict.INVALID), (moment.text(), point_id, told)
+            codes = {note.code for note in items[-1].reasons}
+            if told[-1] is Verdict.INVALID:
+                # Only what looks like the engine's own failure is not tried again.
+                assert codes & {"stalled", "server_died"}, (moment.text(), codes)
+            assert told.count(Verdict.VALID) <= 1
+        self._no_false_valid(moment, tiny, run, events)
+        assert tiny.processes() == {}, moment.text()
+        for folder, pattern in (("owners", "*"), ("scratch", "*"), ("leases", "*.json"), ("ports", "[0-9]*")):
+            assert list((tiny.state / folder).glob(pattern)) == [], (moment.text(), folder)
+        if self.podman is not None:
+            assert set(self.podman.containers()) <= {"stranger"}, moment.text()
+        if self.slurm is not None and moment.kind == "slurm":
+            self.slurm.wait(lambda: self.slurm.jobs() == {}, "the end of all jobs", 60)
+        return verdicts
+
+    @staticmethod
+    def _no_false_valid(moment: Moment, tiny: Any, run: Path, events: list[Any]) -> None:
+        """The attempt that was under load when its server or client was killed is not valid."""
+        if moment.phase != "load" or moment.target == "orchestrator" or moment.number is not K:
+            return
+        loads = [item for item in events if item.get("phase") == "load" and item.get("point_id")]
+        first = loads[0]
+        record = tiny.attempts(run)[first["point_id"]][0]
+        assert record.verdict is not Verdict.VALID, moment.text()
+
+
+@pytest.fixture
+def arena(
+    request: pytest.FixtureRequest, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Arena]:
+    """A maker of arenas for a kind of pool."""
+
+    def make(kind: str) -> Arena:
+        if kind == "process":
+            return Arena(tiny)
+        podman, image = (request.getfixturevalue(name) for name in ("podman", "container_image"))
+        slurm = None
+        if kind == "slurm":
+            slurm = request.getfixturevalue("slurm")
+            monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+        return Arena(tiny, podman, slurm, image)
+
+    return make
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["process", "container", "slurm"])
+def test_strikes_of_each_kind(
+    kind: str, arena: Callable[[str], Arena], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A strike at each kind of target: the sweep is finished by the same command, and nothing is false,
+    lost or left."""
+    made = arena(kind)
+    rng = random.Random(12)
+    lines = [
+        made.round(moment, rng, f"struck{number}")
+        for number, moment in enumerate(item for item in IN_CI if item.kind == kind)
+    ]
+    with capsys.disabled():
+        print("\n".join(["", *lines]))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4 * 3600)
+def test_a_hundred_moments(
+    arena: Callable[[str], Arena], evidence: Callable[[str, Sequence[str]], Path]
+) -> None:
+    """A hundred seeded strikes over all kinds, targets, signals and phases; outcomes are counted."""
+    made = arena("slurm")  # has the pools of all kinds
+    rng = random.Random(100)
+    moments = [*PROCESS, *CONTAINER, *SLURM]
+    rng.shuffle(moments)
+    moments = (moments * 3)[:100]
+    lines = [made.round(moment, rng, f"struck{number}") for number, moment in enumerate(moments)]
+    counted = Counter(f"{item.kind} {item.target} {item.number.name}" for item in moments)
+    table = [f"- {name}: {count}" for name, count in sorted(counted.items())]
+    evidence("chaos", ["100 strikes, each finished by the same command:", "", *table, "", *lines])
