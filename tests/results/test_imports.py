@@ -17,7 +17,7 @@ from isoline.results.ingest import IngestReport, ingest
 from isoline.results.maintain import rebuild, verify
 from isoline.results.schema import TABLES
 from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.warehouse import open_reader, open_writer
 from isoline.settings import Settings
 
 ROW: dict[str, Any] = {
@@ -109,6 +109,38 @@ def test_equal_rows_are_one_point_and_other_numbers_a_repetition(
     found = ask("SELECT repetition, total_tps_per_gpu FROM points ORDER BY 1")
     assert sorted(value for _, value in found) == [90, 100]
     assert [number for number, _ in found] == [1, 2]
+
+
+def test_other_role_sizes_are_never_one_series(settings: Settings, tmp_path: Path, ask: Any) -> None:
+    """Rows that differ only in the size of the decode role share a curve, but no point and no series."""
+    roles = {"disagg": "true", "prefill_tp": 4, "prefill_num_workers": 1, "decode_num_workers": 1}
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps([*rows(1, **roles, decode_tp=32), *rows(1, **roles, decode_tp=48)]))
+    take(settings, path)
+    counts = (
+        "count(DISTINCT curve_key), count(DISTINCT series_key), count(DISTINCT point_digest), max(repetition)"
+    )
+    assert ask(f"SELECT {counts} FROM points") == [(1, 2, 2, 1)]
+    assert ask("SELECT gpus FROM points ORDER BY 1") == [(36,), (52,)]
+
+
+def test_a_note_of_an_older_form_makes_all_anew(settings: Settings, public: Path, ask: Any) -> None:
+    """What another Isoline wrote about the last reading is no reason to stop."""
+    take(settings, public)
+    with open_writer(settings.warehouse) as con:
+        con.execute("UPDATE meta SET value = 'abc' WHERE name = 'imports'")
+        con.execute("DELETE FROM points")
+    ingest(settings, [])
+    assert ask("SELECT count(*) FROM points") == [(2,)]
+
+
+def test_files_that_left_the_store_leave_the_warehouse(settings: Settings, public: Path, ask: Any) -> None:
+    """The warehouse is a function of the store: what is gone there is gone here with the next ingest."""
+    take(settings, public)
+    shutil.rmtree(settings.store / "imports")
+    ingest(settings, [])
+    for name in ("points", "attempts", "metrics", "imports", "quarantine", "runs"):
+        assert ask(f"SELECT count(*) FROM {name}") == [(0,)]
 
 
 def test_an_alias_and_a_replay_recover_what_was_refused(settings: Settings, public: Path, ask: Any) -> None:

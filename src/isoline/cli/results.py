@@ -108,8 +108,8 @@ def query(
 ) -> None:
     """Ask the warehouse in SQL, read-only and with a time limit.
 
-    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, quarantine,
-    overrides, recipes. Columns: "describe points". The column "window" needs its double quotes.
+    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, imports,
+    quarantine, overrides, recipes. Columns: "describe points". The column "window" needs its double quotes.
     """
     from isoline.results.query import query as run
 

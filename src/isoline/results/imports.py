@@ -120,8 +120,11 @@ def _places(con: Connection) -> list[tuple[str, str]]:
 def _had(con: Connection, base: str) -> dict[str, str]:
     """The files that were read last, with the digests of their notes; none where anything else changed."""
     row = con.execute("SELECT value FROM meta WHERE name = ?", [_STATE]).fetchone()
-    had = json.loads(row[0]) if row else {}
-    return had["files"] if had.get("base") == base else {}
+    try:
+        had = json.loads(row[0]) if row else {}
+    except ValueError:
+        return {}  # an older Isoline wrote something else there
+    return had["files"] if isinstance(had, dict) and had.get("base") == base else {}
 
 
 # What a value that nobody foresaw can make of a row. It must not stop the others.
