@@ -101,6 +101,7 @@ def _others(made: ModuleType) -> list[tuple[str, object, Constants]]:
         ("sentinel with 1 repetition", replace(sentinel, repetitions=1), kept),
         ("sentinel, nodes differ by 2 %", replace(sentinel, node_sd=0.02), kept),
         ("full curve, whole nights differ by 1 %", made.World(0.02, night_sd=0.01), kept),
+        ("sentinel, whole nights differ by 0.5 %", replace(sentinel, night_sd=0.005), kept),
         ("sentinel, whole nights differ by 1 %", replace(sentinel, night_sd=0.01), kept),
     ]
 
