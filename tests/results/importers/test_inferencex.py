@@ -75,7 +75,7 @@ def test_role_numbers_without_sizes_stay_null(one: Any, split: Any) -> None:
     found = one(split(prefill_num_workers=0, decode_num_workers=0, num_prefill_gpu=36, num_decode_gpu=36))
     assert found.gpus is None
     assert not {"output_tps_per_gpu", "input_tps_per_gpu"} & set(found.values)
-    assert found.marks == ["role_sizes_unknown"]
+    assert found.marks == ["counts_unknown", "role_sizes_unknown"]
 
 
 def test_role_numbers_that_do_not_add_up_stay_null(one: Any, split: Any) -> None:

@@ -89,6 +89,8 @@ def _normalise(
         notes.append(f"only the file's name says: {', '.join(from_name)}")
     values = _per_gpu(point, gpus, notes)
     reasons = _reasons(point, said, values)
+    if point.failed is None and not point.only_scores:
+        marks.add("counts_unknown")  # requests may have failed, and nobody says so
     if "mock_data" in reasons:
         marks.add("mock")
     curve = {
