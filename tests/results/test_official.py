@@ -128,3 +128,11 @@ def test_a_disturbed_measurement_is_not_official() -> None:
         assert disturbed(client, sku) == ""
     point = Candidate("a", "g", 1, "valid", "passed", disturbed="other programs used 46% of the CPU")
     assert official([point]) == {"a": "other programs used 46% of the CPU"}
+
+
+def test_an_image_by_its_tag_alone_is_never_official() -> None:
+    """Where neither plan nor lock knows the digest nobody can say what answered."""
+    one = Candidate(
+        key="p", group="g", concurrency=1, verdict="valid", accuracy_state="passed", resolved=False
+    )
+    assert "known by a tag only" in official([one])["p"]

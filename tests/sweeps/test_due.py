@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoline.results.reasons import MAX_INFRA_RETRIES, Verdict
-from isoline.sweeps.due import Elsewhere, OtherRun, due_points, grown_from, is_due, reuse
+from isoline.sweeps.due import Elsewhere, OtherRun, due_points, grown_from, is_due, is_pinned, reuse
 
 V, P, I, X, C = Verdict.VALID, Verdict.PARTIAL, Verdict.INVALID, Verdict.INFRA_ERROR, Verdict.CANCELLED  # noqa: E741
 
@@ -72,6 +72,15 @@ def test_a_whole_curve_is_reused(bundles: Any) -> None:
     assert [item.point_id for item in reused] == short
     assert {(item.run_id, item.attempt) for item in reused} == {("run-a", 1)}
     assert [point.point_id for launch in left for point in launch.points] == chat
+
+
+def test_a_tag_is_never_reused(bundles: Any) -> None:
+    """What an image's tag meant yesterday nobody knows today: only a digest is the same."""
+    plan = bundles.make_plan()
+    launch = plan.launches[0]
+    for ref, pinned in (("repo:tag", False), ("repo@sha256:" + "a" * 64, True), (None, True)):
+        named = launch.model_copy(update={"identity": {**launch.identity, "image": {"ref": ref}}})
+        assert is_pinned(named) is pinned
 
 
 def test_nothing_is_left_of_a_launch(bundles: Any) -> None:

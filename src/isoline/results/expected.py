@@ -102,7 +102,17 @@ def candidate_of(each: Expected, run_id: str, plan: Plan, withdrawn: Withdrawals
         planned_accuracy=bool(point.accuracy),
         disturbed=disturbed(record.client, str(point.curve["sku"])) if record else "",
         twin=each.launch.twin_of is not None,
+        resolved=is_resolved(each.launch, each.bundle),
     )
+
+
+def is_resolved(launch: PlanLaunch, bundle: PointBundle | None) -> bool:
+    """Whether the image is known for good: by digest in the plan, or by what the lock found on the node."""
+    image = launch.identity.get("image")
+    ref = image.get("ref") if isinstance(image, dict) else None
+    if not isinstance(ref, str) or "@sha256:" in ref:
+        return True
+    return bundle is not None and bool(bundle.lock.resolved.get("image_id"))
 
 
 def evidence(taken: TakenOver) -> Candidate:

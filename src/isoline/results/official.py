@@ -49,6 +49,7 @@ class Candidate:
     twin: bool = False
     planned_accuracy: bool = False
     disturbed: str = ""
+    resolved: bool = True  # whether it is known which image answered
 
 
 def official(candidates: Iterable[Candidate]) -> dict[str, str]:
@@ -100,6 +101,8 @@ def _why_not(point: Candidate, good: set[int], bad: set[int]) -> str:
         return f"{point.kind}, not measured"
     if point.source != "own":
         return f"from {point.source}"
+    if not point.resolved:
+        return "its image is known by a tag only: nobody can say what answered"
     if point.disturbed:
         return point.disturbed
     if not point.conforming:

@@ -166,6 +166,12 @@ def _curves(launches: Sequence[PlanLaunch]) -> dict[str, _Planned]:
     return curves
 
 
+def is_pinned(launch: PlanLaunch) -> bool:
+    """Whether a launch's image is named by its digest: what a tag means today nobody knows tomorrow."""
+    ref = launch.identity.get("image", {}).get("ref")
+    return ref is None or "@sha256:" in ref
+
+
 def reuse(
     plan_launches: Sequence[PlanLaunch], others: Sequence[OtherRun]
 ) -> tuple[list[PlanLaunch], list[Reused], list[Addition]]:
@@ -179,7 +185,10 @@ def reuse(
     :returns: the launches that are left, what is reused, and the curves that are added to.
     """
     curves = _curves(plan_launches)
-    sources = {key: source_of(curve, others) for key, curve in curves.items()}
+    sources = {
+        key: source_of(curve, others) if all(map(is_pinned, curve.launches.values())) else None
+        for key, curve in curves.items()
+    }
     found = {run.run_id: run.found for run in others}
     kept: list[PlanLaunch] = []
     reused: list[Reused] = []
