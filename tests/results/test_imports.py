@@ -305,3 +305,13 @@ def test_no_link_leads_out_of_a_folder(settings: Settings, tmp_path: Path) -> No
     folder.mkdir()
     (folder / "link.json").symlink_to(secret)
     assert keep(settings.store, [folder], Said()).files == 0
+
+
+def test_our_own_bundles_are_no_files_of_others(settings: Settings, tmp_path: Path) -> None:
+    """A store that is named by mistake is not taken apart into files."""
+    folder = tmp_path / "a-store" / "bundle"
+    folder.mkdir(parents=True)
+    (folder / "MANIFEST.json").write_text("{}")
+    with pytest.raises(InputError, match="bundles of ours"):
+        keep(settings.store, [tmp_path / "a-store"], Said())
+    assert not (settings.store / "imports").exists()

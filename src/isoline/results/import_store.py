@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from isoline.errors import InputError
-from isoline.results.bundle import write_file
+from isoline.results.bundle import MANIFEST, write_file
 from isoline.results.identity import canonical_json
 from isoline.results.importers.foreign import ForeignError
 from isoline.results.importers.normalise import GIVEN
@@ -119,6 +119,12 @@ def _files(paths: Sequence[Path], kept: Kept) -> Iterator[Path]:
             for path in sorted(given.rglob("*")):
                 if path.is_symlink() or not path.is_file() or path.name.startswith("."):
                     continue
+                if path.name == MANIFEST:
+                    raise InputError(
+                        "these are bundles of ours, not files of others",
+                        where=str(path.parent),
+                        remedy="name the store that they are in with --store, and `isoline results ingest`",
+                    )
                 if path.suffix.lower() in SUFFIXES:
                     yield path
                 else:

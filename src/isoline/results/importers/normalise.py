@@ -135,6 +135,11 @@ def _checkpoint(catalog: Catalog, name: str) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=1 << 12)
+def _exact(catalog: Catalog, model: str, vague: str) -> str | None:
+    return catalog.models[model].precision_of(vague)
+
+
+@lru_cache(maxsize=1 << 12)
 def _resolve_model(catalog: Catalog, name: str) -> str | None:
     return next((key for item in name_candidates(name) if (key := catalog.resolve("model", item))), None)
 
@@ -226,7 +231,7 @@ def _precision(
     word = word.lower()
     if exact is not None and (exact == word or exact in FAMILIES.get(word, ())):
         return exact
-    found = catalog.models[model].precision_of(word) or _resolve(catalog, "precision", word)
+    found = _exact(catalog, model, word) or _resolve(catalog, "precision", word)
     if found is None and word not in FAMILIES:
         raise ForeignError("unknown_name", f"precision {word!r}")
     return found or word
