@@ -172,3 +172,37 @@ def test_aiperf_sweep_is_derived_from_its_requests(shared: Path, tmp_path: Path)
     assert "derived from 195 requests" in " ".join(found[0][5])
     assert found[0][1] == 195
     assert found[1][2:5] == pytest.approx((20.8188, 5834.378, 589666 / 3625.94 / 4), rel=1e-3)
+
+
+def test_raw_and_aggregated_files_of_one_run_agree(shared: Path, land: Any) -> None:
+    """Three runs are there twice, in milliseconds of the system and in seconds of a GPU: the same numbers."""
+    pairs = 0
+    for path in sorted((shared / "results/sa_root_kimi_mtp").glob("agg_*.json")):
+        raw = shared / "results/sa_root" / path.name.removeprefix("agg_")
+        (aggregated,) = land(path.read_bytes(), path.name)
+        (bench,) = land(raw.read_bytes(), raw.name, given={"gpus": "8"})
+        for name in ("model", "sku", "engine", "weight_precision", "scenario", "speculative"):
+            assert aggregated.curve[name] == bench.curve[name], name
+        common = aggregated.values.keys() & bench.values.keys()
+        assert len(common) > 15
+        for name in common:
+            assert aggregated.values[name] == pytest.approx(bench.values[name], rel=1e-3), name
+        pairs += 1
+    assert pairs == 3
+
+
+def test_aiperf_summaries_and_the_rows_made_of_them_agree(shared: Path, land: Any) -> None:
+    """Five agentic runs are there as AIPerf wrote them and as InferenceX's nested rows: the same numbers."""
+    rows = {}
+    for path in (shared / "results/sa_agentic_kimik27_mi355x").glob("*_tp4_conc*.json"):
+        (row,) = land(path.read_bytes(), path.name)
+        rows[row.point.concurrency] = row
+    assert sorted(rows) == [1, 4, 8, 16, 32]
+    for concurrency, row in rows.items():
+        path = shared / f"aiperf/sa_kimik27_tp4_sweep/conc{concurrency}.profile_export_aiperf.json"
+        (summary,) = land(path.read_bytes(), path.name, given={"gpus": "4"})
+        assert summary.point.completed == row.point.completed
+        common = summary.values.keys() & row.values.keys()
+        assert len(common) > 15
+        for name in common:
+            assert summary.values[name] == pytest.approx(row.values[name], rel=5e-3), (concurrency, name)
