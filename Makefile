@@ -1,6 +1,6 @@
 # One line for each thing a person does here. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint docs bench clean
+.PHONY: help setup demo test all-tests soak lint docs bench clean
 SERVE ?= 1
 PYTEST_ARGS ?=
 
@@ -17,7 +17,13 @@ test: ## what CI runs (SYSTEM=1: install the system parts first, allow no skip)
 	@if [ "$$CI" = true ] || [ "$$SYSTEM" = 1 ]; then scripts/system-parts; fi
 	@scripts/setup
 	@$(MAKE) --no-print-directory lint
-	@.venv/bin/pytest -m "not soak" $(PYTEST_ARGS)
+	@if [ -n "$(PYTEST_ARGS)" ]; then .venv/bin/pytest -m "not soak" $(PYTEST_ARGS); \
+	else $(MAKE) --no-print-directory all-tests; fi
+
+# What measures an engine has the machine to itself; all else shares its cores.
+all-tests:
+	@.venv/bin/pytest -m "not soak" -n logical --dist loadfile --ignore=tests/e2e
+	@.venv/bin/pytest -m "not soak" tests/e2e
 
 soak: setup ## the full form of each claim; writes docs/evidence/
 	@ISOLINE_EVIDENCE=docs/evidence .venv/bin/pytest -m soak $(PYTEST_ARGS)
