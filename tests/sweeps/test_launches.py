@@ -153,7 +153,9 @@ def test_no_twin_where_nothing_is_asked(project_root: Path, planning: Any) -> No
 def test_each_recipe_is_planned_on_the_pool_of_its_sku(project_root: Path, planning: Any) -> None:
     """With several pools each recipe has the one of its SKU; one without a pool is left out with why."""
     one, two, three = (load_recipe(project_root, name) for name in (PLAIN, PINNED, BANDED))
-    pools = {name.split("-")[0]: load_pool(project_root, f"examples/{name}") for name in ("h200-slurm-pyxis",)}
+    pools = {
+        name.split("-")[0]: load_pool(project_root, f"examples/{name}") for name in ("h200-slurm-pyxis",)
+    }
     pools["mi355x"] = load_pool(project_root, "examples/mi355x-slurm-docker")
     plan = planning.plan_of(project_root, one, two, three, pools=pools)
     assert {launch.recipe_id: launch.pool for launch in plan.launches} == {

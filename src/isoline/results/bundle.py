@@ -88,9 +88,7 @@ class BundleWriter:
         self.path.mkdir(parents=True)
 
     @classmethod
-    def adopt(
-        cls, run: Path, kind: Kind, target: str, id: str, path: Path
-    ) -> BundleWriter:
+    def adopt(cls, run: Path, kind: Kind, target: str, id: str, path: Path) -> BundleWriter:
         """Go on with a folder that another writer, which is dead, has left unsealed."""
         writer = cls.__new__(cls)
         writer.kind, writer.id, writer.target, writer.path = kind, id, run / target, path
