@@ -101,7 +101,10 @@ def utilisation(before: CpuReading, after: CpuReading) -> float | None:
     if None in (before.busy_s, after.busy_s, before.total_s, after.total_s):
         return None
     passed = (after.total_s or 0.0) - (before.total_s or 0.0)
-    return ((after.busy_s or 0.0) - (before.busy_s or 0.0)) / passed if passed > 0 else None
+    if passed <= 0:
+        return None
+    # The kernel's counters are rounded each by itself: their share may be a hair outside.
+    return min(1.0, max(0.0, ((after.busy_s or 0.0) - (before.busy_s or 0.0)) / passed))
 
 
 def power(before: CpuReading, after: CpuReading, seconds: float) -> float | None:
