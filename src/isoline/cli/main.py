@@ -21,6 +21,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# pydantic, which typer loads, would look for plugins in every installed package at each start.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group

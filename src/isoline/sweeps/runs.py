@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from isoline import __version__
+import isoline
 from isoline.errors import IncompleteError, InputError
 from isoline.results.bundle import (
     MANIFEST,
@@ -137,7 +137,7 @@ def new_run(store: Path, plan: Plan, settings_seen: Mapping[str, Any]) -> Run:
         write_record(writer.path / "plan.json", plan)
         environment = {
             "schema_version": 1,
-            "isoline": __version__,
+            "isoline": isoline.__version__,
             "python": sys.version.split()[0],
             "system": platform.platform(),
             "started_at": utc_now(),
