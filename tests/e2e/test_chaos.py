@@ -285,13 +285,45 @@ def test_strikes_of_each_kind(
 def test_a_hundred_moments(
     arena: Callable[[str], Arena], evidence: Callable[[str, Sequence[str]], Path]
 ) -> None:
-    """A hundred seeded strikes over all kinds, targets, signals and phases; outcomes are counted."""
+    """A hundred seeded strikes over all kinds, targets, signals and phases; outcomes are counted.
+
+    ``ISOLINE_STRIKES`` says how many where there is less time; the page says so too.
+    """
     made = arena("slurm")  # has the pools of all kinds
+    wanted = int(os.environ.get("ISOLINE_STRIKES", "100"))
     rng = random.Random(100)
     moments = [*PROCESS, *CONTAINER, *SLURM]
     rng.shuffle(moments)
-    moments = (moments * 3)[:100]
-    lines = [made.round(moment, rng, f"struck{number}") for number, moment in enumerate(moments)]
+    moments = (moments * 3)[:wanted]
+    lines: list[str] = []
+    for number, moment in enumerate(moments):
+        lines.append(made.round(moment, rng, f"struck{number}"))
+        print(lines[-1], flush=True)
     counted = Counter(f"{item.kind} {item.target} {item.number.name}" for item in moments)
     table = [f"- {name}: {count}" for name, count in sorted(counted.items())]
-    evidence("chaos", ["100 strikes, each finished by the same command:", "", *table, "", *lines])
+    head = (
+        f"{len(lines)} of 100 seeded strikes, each finished by the same command, nothing false, lost or left:"
+    )
+    evidence("chaos", [head, "", *table, "", *lines])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_from_cancel_to_a_clean_machine(
+    arena: Callable[[str], Arena], evidence: Callable[[str, Sequence[str]], Path]
+) -> None:
+    """Ctrl-C under load: how long until nothing of the run is left, for each kind of pool."""
+    made = arena("slurm")
+    lines = []
+    for kind, aim_s in (("process", 30), ("container", 30), ("slurm", 60)):
+        made.sweep(f"ended{kind}", kind)
+        running = made.tiny.start("sweep", "run", f"ended{kind}")
+        made.tiny.wait_requests(running, 1)
+        began = time.monotonic()
+        running.kill(signal.SIGINT)
+        code = running.end(240).code
+        made.slurm.wait(lambda: made.slurm.jobs() == {}, "the end of all jobs", 120)
+        took_s = time.monotonic() - began
+        assert code == 130 and made.tiny.processes() == {} and made.podman.containers() == {}
+        lines.append(f"- {kind}: {took_s:.1f} s (aim: about {aim_s} s)")
+    evidence("cancel", ["From Ctrl-C under load to a machine with nothing left of the run:", "", *lines])
