@@ -24,6 +24,7 @@ from statistics import median
 
 ROOT = Path(__file__).parent.parent
 REPEATS = 5
+PAIRS = 16
 REFERENCE_S, REFERENCE_MB = 0.75, 50.0
 
 # Two names that the files use and nobody can say what they stand for; assumed here so that all 208
@@ -153,6 +154,15 @@ def times(call: Callable[[], tuple[float, float, float]]) -> str:
     )
 
 
+def by_turns(
+    one: Callable[[], tuple[float, float, float]], two: Callable[[], tuple[float, float, float]]
+) -> str:
+    """The ratio of two calls that meet the same machine: median and range over pairs of seconds."""
+    ratios = sorted(one()[0] / two()[0] for _ in range(PAIRS))
+    low, high = ratios[PAIRS // 4], ratios[-PAIRS // 4]
+    return f"{median(ratios):.2f} times (half of the pairs {low:.2f} to {high:.2f})"
+
+
 def python(folder: Path, *words: str) -> tuple[float, float, float]:
     """A Python program as a whole process."""
     seconds, processor, size, _ = process([sys.executable, *words], environment(folder))
@@ -194,6 +204,12 @@ def main() -> None:
         print(f"  the reference, quoted   {REFERENCE_S:5.2f} s, {REFERENCE_MB:.0f} MB")
         masters = [str(data / f"{name}-master.yaml") for name in ("nvidia", "amd")]
         print(f"  PyYAML reads both files {times(lambda: python(folder, '-c', READ, *masters))}")
+        # The reference begins with just that (yaml.safe_load, both files), then validates and generates.
+        warm, reading = (
+            lambda: isoline(folder, *words),
+            lambda: python(folder, "-c", READ, *masters),
+        )
+        print(f"  warm, beside PyYAML reading both files, by turns: {by_turns(warm, reading)}")
         print(f"  an empty process        {times(lambda: python(folder, '-c', ''))}")
         plan = json.loads((folder / "plan.json").read_text())
     points = sum(len(launch["points"]) for launch in plan["launches"])
