@@ -67,7 +67,12 @@ ENDPOINT = "endpoint: {url: 'http://127.0.0.1:8000', topology: tp8}\n"
         ("container", CONTAINER.replace(", scratch: /s", ""), "'container.scratch' is missing"),
         ("slurm", SLURM % "singularity", "slurm.container: input should be 'pyxis', 'docker'"),
         ("slurm", SLURM % "none, extra: [nice=5]", "is no sbatch option: begin with --"),
-        ("slurm", SLURM % 'none, extra: ["--a\\nrm -rf x"]', "is no sbatch option: begin with --"),
+        ("slurm", SLURM % 'none, extra: ["--a\\nrm -rf x"]', "extra: a line break or control character"),
+        ("slurm", SLURM % 'none, qos: "a\\nrm -rf x"', "qos: a line break or control character"),
+        ("container", CONTAINER.replace("/m,", '"/m\\nx",'), "model_cache: a line break"),
+        ("container", CONTAINER.replace("/m,", "'/m:/etc',"), "a path without ':' and ','"),
+        ("container", CONTAINER + "hosts: [-oProxyCommand=x]\n", "should match pattern"),
+        ("process", 'exclude: [{node: "a\\nrm -rf x", reason: x}]\n', "should match pattern"),
         ("slurm", SLURM % "none, time_limit_min: 0", "greater than or equal to 1"),
     ],
 )

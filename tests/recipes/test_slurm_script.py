@@ -280,3 +280,14 @@ def test_ranks_started_by_mpi_are_one_step() -> None:
     assert '"${nodes[0]},${nodes[1]}" --nodes=2 --ntasks=8 --ntasks-per-node=4 --mpi=pmix apptainer' in start
     with pytest.raises(InputError, match="which podman containers cannot"):
         slurm_script(deployment, pool("podman").model_copy(update={"accelerators": 4}))
+
+
+def test_no_word_of_a_recipe_becomes_shell(tmp_path: Path) -> None:
+    """A control character, with which the script's own marks are made, is refused; a page is quoted."""
+    for argv, env in ((["x", "\x03$(id)"], {}), (["x", "\x010\x02"], {}), (["x"], {"A": "\x00"})):
+        command = Command("aggregated", argv, env, role="aggregated", gpus=1)
+        with pytest.raises(InputError, match="a control character"):
+            slurm_script(Deployment("image:1", (), (command,), ()), pool())
+    command = Command("aggregated", ["x", "{port}"], {}, role="aggregated", gpus=1)
+    store = Command("store", ["x"], {}, ports=("store",), ready="/; touch y")
+    assert " '/; touch y' " in slurm_script(Deployment("image:1", (store,), (command,), ()), pool())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,7 +17,35 @@ LauncherKind = Literal["process", "container", "slurm", "endpoint", "simulated"]
 DeviceProfile = Literal["cpu", "nvidia", "nvidia-rdma", "nvidia-gb", "amd", "amd-rdma"]
 
 
-class Container(Document):
+NODE = r"^[A-Za-z0-9_\[][A-Za-z0-9_.:@\[\],-]*$"
+"""The form of a node's name (also ``user@host``, ``n[1-4]``): none is a tool's option."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text of a part of a pool."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for item in pair for text in _texts(item))
+    elif isinstance(value, list):
+        yield from (text for item in value for text in _texts(item))
+
+
+class _OneLine(Document):
+    """A part whose texts stand in scripts and command lines: a second line would be one of the script."""
+
+    @model_validator(mode="after")
+    def _texts_are_one_line(self) -> _OneLine:
+        for name in type(self).model_fields:
+            for text in _texts(getattr(self, name)):
+                if _CONTROL.search(text):
+                    raise ValueError(f"{name}: a line break or control character in {text!r}")
+        return self
+
+
+class Container(_OneLine):
     """How containers are started on the nodes of a pool.
 
     ``model_cache`` is mounted read-only, ``scratch`` holds logs and compile caches; both are paths of
@@ -31,11 +61,19 @@ class Container(Document):
     privileged: bool = False
     env: dict[str, str] = {}  # of the runtime's command itself, on the node (CONTAINERS_CONF, say)
 
+    @field_validator("model_cache", "scratch")
+    @classmethod
+    def _can_be_mounted(cls, value: str) -> str:
+        if ":" in value or "," in value:
+            # Either ends the path in a mount option: something else would be mounted, somewhere else.
+            raise ValueError(f"{value!r}: a path without ':' and ','")
+        return value
+
 
 class Excluded(Document):
     """A node that launches keep away from. ``until`` (UTC, ISO 8601): null is until somebody removes it."""
 
-    node: str
+    node: str = Field(pattern=NODE)
     reason: str
     until: str | None = None
 
@@ -47,7 +85,7 @@ class Excluded(Document):
         return value
 
 
-class Slurm(Document):
+class Slurm(_OneLine):
     """How jobs are submitted. ``container``: who starts the container inside the job."""
 
     partition: str
@@ -66,7 +104,7 @@ class Slurm(Document):
     @classmethod
     def _extra_are_options(cls, value: list[str]) -> list[str]:
         for line in value:
-            if not line.startswith("--") or "\n" in line:
+            if not line.startswith("--"):
                 raise ValueError(f"{line!r} is no sbatch option: begin with --")
         return value
 
@@ -100,7 +138,7 @@ class Pool(Document):
     nodes: int = Field(default=1, ge=1)
     node_memory_gb: float | None = Field(default=None, gt=0)
     host: str = "127.0.0.1"
-    hosts: list[str] = []
+    hosts: list[Annotated[str, Field(pattern=NODE)]] = []
     ssh_config: str | None = None  # a file for `ssh -F`, where hosts are not those of the user's own
     max_parallel: int = Field(default=1, ge=1)
     share_node: bool = False

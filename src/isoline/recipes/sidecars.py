@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -30,7 +30,7 @@ class Sidecar(Document):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     command: list[Any] = Field(min_length=1)
-    ports: list[str] = []
+    ports: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]] = []
     env: dict[str, Any] = {}
     order: Literal["before", "after"] = "before"
     is_entry: bool = False

@@ -43,6 +43,8 @@ READY_S = 3600
 _SAFE = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
 _BASE64 = re.compile(r"^[A-Za-z0-9+/=\n]*$")
 _NODE = re.compile(r"\x01(\d+)\x02")
+_MARKS = re.compile(r"[\x00-\x08]")
+"""What no word of a recipe may hold: our own marks are among it, and what they mark is not quoted."""
 
 
 def slurm_script(
@@ -52,7 +54,8 @@ def slurm_script(
 
     :param ready_s: how long a program waits for those before it, s.
     :param health: the page of a worker that answers 200 once it serves; None: only its port is looked at.
-    :raises InputError: where workers do not fit the pool's nodes, or need what its jobs do not have.
+    :raises InputError: where workers do not fit the pool's nodes, or need what its jobs do not have, or a
+        word holds a control character.
     """
     assert pool.slurm is not None
     script = _Script(deployment, pool, pool.slurm, ready_s, health)
@@ -87,7 +90,7 @@ def filled_script(text: str, values: Mapping[str, str]) -> str:
         value = values.get(name)
         if value is None:
             raise InputError(f"{{{name}}} has no value", where="batch script")
-        if not (_BASE64 if name.startswith("content.") else _SAFE).match(value):
+        if not (_BASE64 if name.startswith("content.") else _SAFE).fullmatch(value):
             raise InputError(
                 f"{{{name}}} is {value!r}",
                 where="batch script",
@@ -114,6 +117,10 @@ class _Script:
                 remedy="use a pool with pyxis or apptainer",
             )
         self.is_alone = len(self.places) == 1
+        for item in deployment.commands:
+            words = [*item.argv, *(word for rank in item.followers for word in rank), *item.env.values()]
+            if found := next((word for word in words if _MARKS.search(word)), None):
+                raise InputError(f"a control character in {found!r}", where=item.name, remedy="plain text")
         self.runtime: Container | None = None
         if slurm.container in ("docker", "podman"):
             assert pool.container is not None
@@ -241,7 +248,8 @@ class _Script:
                 page = command.ready
             if port is not None:
                 rows.append(
-                    f'await {command.name}.{worker} "${{hosts[{node}]}}" {port} {page or "-"} {self.ready_s}'
+                    f'await {command.name}.{worker} "${{hosts[{node}]}}" {port} {quoted(page or "-")}'
+                    f" {self.ready_s}"
                 )
         return rows
 
