@@ -101,3 +101,12 @@ def test_a_broken_file_is_no_lease(state: Path) -> None:
     (folder / "x.json").write_text("{}")
     (folder / "y.json").write_text(json.dumps({"places": 3}))
     assert len(leases.all_leases(state)) == 1
+
+
+def test_a_damaged_lease_is_none(state: Path) -> None:
+    """Wrong types, or a token that is not the file's own name, are passed by."""
+    lease = take(state, ("n1", (0, 1)))
+    text = (leases.leases_folder(state) / f"{lease.token}.json").read_text()
+    for name, old, new in (("a", f'"{lease.token}"', '"../b"'), ("b", f'"{lease.token}"', "5")):
+        (leases.leases_folder(state) / f"{name}.json").write_text(text.replace(old, new))
+    assert leases.all_leases(state) == [lease]

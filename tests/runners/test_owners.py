@@ -321,3 +321,24 @@ def test_a_dead_runs_temporary_folder_is_removed_and_no_other(tmp_path: Path) ->
     finally:
         shutil.rmtree(mine, ignore_errors=True)
         shutil.rmtree(other, ignore_errors=True)
+
+
+def test_a_forged_record_leads_to_no_other_file(state: Path) -> None:
+    """A token that is not the file's own name is no record: removing it would remove another file."""
+    dead = orphan(state, claim(state))
+    other = state / "victim.json"
+    other.write_text("{}")
+    forged = json.dumps(asdict(replace(dead, token="../victim")))
+    (state / "owners" / "forged.json").write_text(forged)
+    assert [item.owner.token for item in sweep_orphans(state)] == [dead.token]
+    assert other.exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", '{"token": "x"}', "wrong types"])
+def test_a_damaged_record_stops_no_clean_up(state: Path, text: str) -> None:
+    """What is no record is passed by; the others are cleaned."""
+    dead = orphan(state, claim(state))
+    if text == "wrong types":
+        text = json.dumps({**asdict(dead), "token": "x", "orchestrator_pid": "1", "log": 5, "scratch": 7})
+    (state / "owners" / "x.json").write_text(text)
+    assert [item.owner.token for item in sweep_orphans(state)] == [dead.token]

@@ -74,3 +74,28 @@ def test_by_hand(state: Path, pool: Pool) -> None:
 def test_the_pools_own_list_counts_until_its_date(state: Path, pool: Pool) -> None:
     """Excluded nodes are kept away from as long as the file says."""
     assert quarantine.kept_away(state, pool, NOW) == {"n8": "excluded: slow"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1,",
+        "[" * 100_000,
+        '{"node": "n1", "errors": 5, "hold": null}',
+        '{"node": "n7", "errors": [], "hold": null}',
+        '{"node": "n1", "errors": [], "hold": {"kind": "drained", "reason": "", "since": "", "until": "x"}}',
+        '{"node": "n1", "errors": [], "hold": {"kind": "drained", "reason": "", "since": "", '
+        '"until": "2027-01-01T00:00:00"}}',
+        '{"node": "n1", "errors": [{"at": "x", "pool": "", "run_id": "", "launch_id": "", "code": "", '
+        '"detail": ""}], "hold": null}',
+    ],
+)
+def test_a_damaged_record_holds_its_node(state: Path, pool: Pool, text: str) -> None:
+    """It may have said "drained": the node takes nothing until somebody releases it."""
+    path = state / "nodes" / "n1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert "cannot be read" in quarantine.kept_away(state, pool, NOW)["n1"]
+    quarantine.note_error(state, "n1", error(0))
+    quarantine.release(state, "n1")
+    assert "n1" not in quarantine.kept_away(state, pool, NOW)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from isoline.errors import InputError
 from isoline.results.bundle import write_file
 from isoline.runners.orchestrators import Orchestrator, life_of
+from isoline.runners.staterecord import read_record
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,7 @@ def write_held(state: Path, held: Held) -> Path:
 
 def read_held(path: Path) -> Held | None:
     """The record in a file; None when it is not one."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        parts = [HeldPart(**item) for item in data.pop("parts")]
-        return Held(**{**data, "orchestrator": Orchestrator(**data["orchestrator"]), "parts": parts})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    return read_record(path, Held, "launch_id")
 
 
 def all_held(state: Path) -> list[Held]:

@@ -21,6 +21,7 @@ from filelock import FileLock
 from isoline.errors import InfraError
 from isoline.results.bundle import utc_now, write_file
 from isoline.runners.orchestrators import Life, Orchestrator, life_of, this_orchestrator
+from isoline.runners.staterecord import read_record
 
 LOCK_TIMEOUT_S = 60.0
 
@@ -63,13 +64,7 @@ def leases_folder(state: Path) -> Path:
 
 def read_lease(path: Path) -> Lease | None:
     """The lease in a file; None where it is none."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        data["orchestrator"] = Orchestrator(**data["orchestrator"])
-        data["places"] = tuple((str(node), tuple(map(int, found))) for node, found in data["places"])
-        return Lease(**data)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    return read_record(path, Lease, "token")
 
 
 def all_leases(state: Path) -> list[Lease]:

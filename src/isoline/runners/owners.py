@@ -26,11 +26,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from isoline.results.bundle import utc_now, write_file
 from isoline.runners import own_exec, ports, proc
 from isoline.runners.reap import end_processes
+from isoline.runners.staterecord import read_record
 
 LABEL = "ISOLINE_OWNER"
 SCRATCH_PREFIX = "isoline-load-"
@@ -142,11 +143,7 @@ def wrap(state: Path, owner: Owner, argv: list[str]) -> list[str]:
 
 def child_of(state: Path, token: str) -> Child | None:
     """What the child noted, or None when it has not come so far."""
-    try:
-        data = json.loads(_note_path(state, token).read_text(encoding="utf-8"))
-        return Child(**{key: int(data[key]) for key in ("pid", "pgid", "sid", "start_ticks")})
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return read_record(_note_path(state, token), Child)
 
 
 def note_child(state: Path, owner: Owner, pid: int) -> None:
@@ -167,11 +164,7 @@ def release(state: Path, owner: Owner) -> None:
 
 def read_owner(path: Path) -> Owner | None:
     """The record in a file; None when it is not one (a half file of a crash is never renamed in)."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Owner(**data)
-    except (OSError, ValueError, TypeError):
-        return None
+    return read_record(path, Owner, "token")
 
 
 def all_owners(state: Path) -> list[Owner]:

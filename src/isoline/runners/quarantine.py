@@ -10,13 +10,14 @@ import json
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Literal
+from urllib.parse import quote, unquote
 
 from filelock import FileLock
 
 from isoline.catalog.pools import Pool
 from isoline.results.bundle import write_file
+from isoline.runners.staterecord import read_record
 
 LIMIT = 3
 """So many errors of the machine quarantine a node."""
@@ -105,27 +106,35 @@ def _path(state: Path, node: str) -> Path:
     return state / "nodes" / f"{quote(node, safe='@')}.json"
 
 
-def _read(path: Path) -> NodeRecord | None:
+def _read(path: Path) -> NodeRecord:
+    """The record in a file. One that cannot be read holds its node: it may have said "drained"."""
+    found = read_record(path, NodeRecord)
+    node = unquote(path.stem)
+    if found is None or found.node != node or not _has_times(found):
+        why = f"its record {path.name} in the state folder cannot be read; `isoline pool release` removes it"
+        return NodeRecord(node, hold=Hold("quarantined", why, "", None))
+    return found
+
+
+def _has_times(record: NodeRecord) -> bool:
+    """Whether every time that is compared is one, with a time zone."""
+    said = [item.at for item in record.errors]
+    said += [record.hold.until] if record.hold and record.hold.until else []
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return NodeRecord(
-            str(data["node"]),
-            tuple(NodeError(**item) for item in data["errors"]),
-            Hold(**data["hold"]) if data["hold"] else None,
-        )
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+        return all(datetime.fromisoformat(text).tzinfo is not None for text in said)
+    except ValueError:
+        return False
 
 
 def read_node(state: Path, node: str) -> NodeRecord:
     """What is known of a node; an empty record where nothing is."""
-    return _read(_path(state, node)) or NodeRecord(node)
+    path = _path(state, node)
+    return _read(path) if path.exists() else NodeRecord(node)
 
 
 def all_nodes(state: Path) -> list[NodeRecord]:
     """Every node that something is known of, by name."""
-    found = (_read(path) for path in sorted((state / "nodes").glob("*.json")))
-    return [item for item in found if item is not None]
+    return [_read(path) for path in sorted((state / "nodes").glob("*.json"))]
 
 
 def _change(state: Path, record: NodeRecord) -> None:

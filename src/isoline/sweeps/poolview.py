@@ -112,4 +112,8 @@ def _left(ends_at: str | None) -> float | None:
     """Seconds until an expected end, not below 0."""
     if ends_at is None:
         return None
-    return round(max((datetime.fromisoformat(ends_at) - datetime.now(UTC)).total_seconds(), 0.0), 0)
+    try:
+        left = datetime.fromisoformat(ends_at) - datetime.now(UTC)
+    except (ValueError, TypeError):  # damaged, or without a time zone
+        return None
+    return round(max(left.total_seconds(), 0.0), 0)
