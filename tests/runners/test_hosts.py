@@ -64,3 +64,13 @@ def test_a_machine_out_of_reach_is_not_an_answer(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(ToolUnavailableError, match=message):
         Host("node", "node").run(["docker", "ps"])
+
+
+def test_a_tool_that_prints_on_and_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output past the limit is no answer, and is not kept until the time-out."""
+    monkeypatch.setattr("isoline.runners.hosts.MOST_BYTES", 1_000_000)
+    began = time.monotonic()
+    for command in ("yes", "yes >&2"):
+        with pytest.raises(ToolUnavailableError, match="sh prints more than 1 MB"):
+            this_host().run(["sh", "-c", command], timeout_s=60)
+    assert time.monotonic() - began < 60

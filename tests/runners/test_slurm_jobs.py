@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from isoline.catalog.pools import Pool
+from isoline.runners import quarantine
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.launcher import PhaseFailedError
 from isoline.runners.slurm_jobs import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
+from isoline.runners.slurm_nodes import away_from
 
 # As Slurm 22.05 prints it, shortened.
 LINE = (
@@ -140,3 +144,20 @@ def test_ids_come_from_sbatch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(PhaseFailedError, match="invalid partition") as failed:
         submit(host, tmp_path / "job.sh", "isoline;token=t")
     assert failed.value.code == "job_rejected"
+
+
+def test_jobs_name_only_nodes_that_slurm_has(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drained node of another pool is not in a job's exclude list: Slurm would take no job at all."""
+    host = tools(tmp_path, monkeypatch, sinfo="printf 'n1\\nn2\\nn2\\n'")
+    now = datetime(2026, 12, 1, tzinfo=UTC)
+    fields = {"schema_version": 1, "name": "p", "launcher": "slurm", "sku": "cpu"}
+    slurm = {"partition": "x", "container": "none"}
+    pool = Pool.model_validate({**fields, "slurm": slurm, "exclude": [{"node": "n[7-9]", "reason": "slow"}]})
+    for node in ("n2", "elsewhere"):
+        quarantine.hold(state, node, "drained", "fan", None, now)
+    assert set(away_from(host, state, pool, now)) == {"n2", "n[7-9]"}
+    tools(tmp_path, monkeypatch, sinfo=LOST)
+    with pytest.raises(ToolUnavailableError):
+        away_from(host, state, pool, now)

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,10 @@ SSH_OPTIONS = (
 )  # fmt: skip
 SSH_FAILED = 255
 NOT_FOUND = 127
+
+
+MOST_BYTES = 64_000_000
+"""More than any answer that is asked for here: a tool that prints on and on must not fill our memory."""
 
 
 class ToolUnavailableError(InfraError):
@@ -107,7 +112,7 @@ class Host:
                 env={**os.environ, **(self.env if self.is_local else {}), **(env or {})},
                 start_new_session=True,  # a time-out must end its children too
             )
-            out, err = process.communicate(input.encode() if input is not None else None, timeout=timeout_s)
+            out, err = _talk(process, input, began + timeout_s)
         except FileNotFoundError:
             raise ToolUnavailableError(
                 f"{words[0]} is not on PATH", where=self.name, remedy=f"install {words[0]}"
@@ -116,6 +121,12 @@ class Host:
             raise ToolUnavailableError(
                 f"{words[0]} cannot be started: {error.strerror}", where=self.name
             ) from error
+        except _TooMuchError:
+            raise ToolUnavailableError(
+                f"{argv[0]} prints more than {MOST_BYTES // 1_000_000} MB",
+                where=self.name,
+                remedy="run it by hand on that machine",
+            ) from None
         except subprocess.TimeoutExpired:
             raise ToolUnavailableError(
                 f"{argv[0]} did not answer within {timeout_s:g} s",
@@ -127,7 +138,7 @@ class Host:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 with suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=5)
+                    process.wait(5)
         done = Done(
             tuple(argv),
             process.returncode,
@@ -146,6 +157,46 @@ class Host:
                 remedy=f"install {argv[0]} on that machine",
             )
         return done
+
+
+class _TooMuchError(Exception):
+    """A command printed more than :data:`MOST_BYTES`."""
+
+
+def _talk(process: subprocess.Popen[bytes], input: str | None, until: float) -> tuple[bytes, bytes]:
+    """What a command prints until it ends, as ``communicate``, but never more than a limit.
+
+    :param until: on the monotonic clock, s.
+    :raises _TooMuchError, subprocess.TimeoutExpired: the command still runs then.
+    """
+    said: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    too_much = threading.Event()
+
+    def read(name: str) -> None:
+        with suppress(OSError, ValueError), getattr(process, name) as stream:
+            while (data := stream.read1(1 << 16)) and not too_much.is_set():
+                said[name] += data
+                if len(said[name]) > MOST_BYTES:
+                    too_much.set()
+
+    def write() -> None:
+        with suppress(OSError, ValueError), process.stdin as stream:  # type: ignore[union-attr]
+            stream.write((input or "").encode())
+
+    threads = [threading.Thread(target=read, args=(name,), daemon=True) for name in said]
+    threads += [threading.Thread(target=write, daemon=True)] if input is not None else []
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive() and not too_much.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(process.args, 0)
+            thread.join(min(left, 0.5))
+    if too_much.is_set():
+        raise _TooMuchError
+    process.wait(max(until - time.monotonic(), 0.1))
+    return bytes(said["stdout"]), bytes(said["stderr"])
 
 
 def this_host(name: str | None = None) -> Host:

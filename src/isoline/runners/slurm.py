@@ -43,10 +43,9 @@ from isoline.runners.launcher import (
 )
 from isoline.runners.parts import Part, fill_words, urls_of, values_of
 from isoline.runners.process import files_of
-from isoline.runners.quarantine import kept_away
 from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, submit
-from isoline.runners.slurm_nodes import needs_sweep, sweep
+from isoline.runners.slurm_nodes import away_from, needs_sweep, sweep
 from isoline.runners.staging import verify_weights
 
 QUEUE_S = 48 * 3600.0
@@ -217,7 +216,7 @@ class SlurmLauncher(PartsLauncher):
         """The launch's batch script, filled in."""
         spec = server.spec
         pool, _ = _pool_of(spec)
-        away = kept_away(self.state, pool, datetime.now(UTC))
+        away = away_from(spec.node, self.state, pool, datetime.now(UTC))
         pool = pool.model_copy(
             update={"exclude": [Excluded(node=node, reason=why) for node, why in sorted(away.items())]}
         )

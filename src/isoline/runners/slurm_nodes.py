@@ -1,14 +1,19 @@
-"""Nodes of a job that did not end in order: the launch's containers on them are removed by a short step.
+"""Nodes of a job: which it keeps away from, and what is removed from them where it did not end in order.
 
-A job's own script does this on every way out; only one that was killed, or whose node was lost, leaves it
-to us. It needs the nodes once more, for seconds; where Slurm does not give them, that is said.
+A job's own script removes the launch's containers on every way out; only one that was killed, or whose
+node was lost, leaves it to us. It needs the nodes once more, for seconds; where Slurm does not give them,
+that is said.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+from pathlib import Path
+
 from isoline.catalog.pools import Pool
 from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.slurm_jobs import Job
+from isoline.runners.quarantine import excluded_by, kept_away
+from isoline.runners.slurm_jobs import ASK_S, Job
 
 WAIT_S = 30
 STEP_S = 150.0
@@ -18,6 +23,25 @@ SWEEP = (
     ' --filter "label=isoline.launch=$3") || exit 1; '
     '[[ -z $found ]] || timeout 60 "$1" rm --force $found'
 )
+
+
+def away_from(host: Host, state: Path, pool: Pool, now: datetime) -> dict[str, str]:
+    """Node -> why the pool's jobs keep away from it now.
+
+    What people drained may be a node of another pool, or misspelt, and Slurm takes no job that names a
+    node which it does not have: of these only the partition's own count.
+
+    :raises ToolUnavailableError: when Slurm does not say which these are.
+    """
+    listed, away = excluded_by(pool, now), kept_away(state, pool, now)
+    if set(away) == set(listed) or pool.slurm is None:
+        return away
+    words = ["sinfo", "--noheader", "--Node", f"--partition={pool.slurm.partition}", "--format=%N"]
+    done = host.run(words, timeout_s=ASK_S)
+    if not done.ok:
+        raise ToolUnavailableError(f"sinfo: {done.last_line()}", where=host.name)
+    own = set(done.stdout.split())
+    return {node: why for node, why in away.items() if node in own or node in listed}
 
 
 def needs_sweep(job: Job, *, forced: bool) -> bool:

@@ -88,7 +88,7 @@ def test_a_name_that_spoils_the_xml(fake_machine: Make, fakes: Any) -> None:
 
 def test_lists_that_are_cut_are_no_answer() -> None:
     """A list of processes without its header or a pid is refused."""
-    for said in ("", "GPU is lost", "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\nGPU-1"):
+    for said in ("", "GPU is lost", "a\rb, c", "gpu_uuid, pid, process_name, used_gpu_memory [MiB]\nGPU-1"):
         with pytest.raises(UnreadableOutputError):
             nvidia.parse_apps(said)
 

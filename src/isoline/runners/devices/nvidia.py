@@ -82,7 +82,10 @@ def rows_of(output: str) -> list[dict[str, str]]:
 
     :raises UnreadableOutputError: where a row has another number of cells than the header.
     """
-    lines = [row for row in csv.reader(io.StringIO(output), skipinitialspace=True) if row]
+    try:
+        lines = [row for row in csv.reader(io.StringIO(output), skipinitialspace=True) if row]
+    except csv.Error as error:
+        raise UnreadableOutputError(f"nvidia-smi printed no table: {error}") from None
     if not lines:
         return []
     names = [column(cell) for cell in lines[0]]
