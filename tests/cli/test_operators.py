@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from isoline.cli.launch import seconds
 from isoline.cli.main import run
 from isoline.cli.pool_nodes import moment_of
 from isoline.errors import InputError
@@ -101,10 +102,18 @@ def test_spans_of_time(text: str, after: timedelta) -> None:
     assert moment_of(text, NOW) == NOW + after
 
 
+def test_lengths_of_time() -> None:
+    """A server is held for some time, and not for ever."""
+    assert seconds("1h30m") == 5400
+    for text in ("2x", "0s", "0h0m", "9" * 30 + "h", "721h"):
+        with pytest.raises(InputError, match="--hold"):
+            seconds(text)
+
+
 def test_moments() -> None:
     """A time needs its zone and must be to come."""
     assert moment_of("2026-12-01T07:00Z", NOW) == NOW + timedelta(hours=5)
-    for text in ("soon", "2026-12-01T07:00", "2026-12-01T01:00Z"):
+    for text in ("soon", "2026-12-01T07:00", "2026-12-01T01:00Z", "0m", "9999999d", "9" * 30 + "d"):
         with pytest.raises(InputError, match="--until"):
             moment_of(text, NOW)
 

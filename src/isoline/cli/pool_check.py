@@ -22,7 +22,8 @@ PoolArgument = Annotated[str, typer.Argument(help="The pool's name: runners/<nam
 def check(
     pool: PoolArgument,
     need_gb: Annotated[
-        float | None, typer.Option(help="Free space that every disk must have, GB; default: the usual.")
+        float | None,
+        typer.Option(min=0, help="Free space that every disk must have, GB; default: the usual."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write preflight.json to this file.")] = None,
     format: FormatOption = "table",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -34,13 +35,16 @@ def moment_of(text: str, now: datetime) -> datetime:
 
     :raises InputError: for anything else, or a moment that is over.
     """
+    found: datetime | None = None
     if match := _SPAN.match(text):
         unit = {"m": "minutes", "h": "hours", "d": "days"}[match.group(2)]
-        return now + timedelta(**{unit: float(match.group(1))})
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
+        try:
+            found = now + timedelta(**{unit: float(match.group(1))})
+        except OverflowError:
+            raise InputError(f"--until {text}: no time", remedy="without --until it has no end") from None
+    else:
+        with suppress(ValueError):
+            found = datetime.fromisoformat(text)
     if found is None or found.tzinfo is None:
         raise InputError(f"--until {text}: no time", remedy="write 6h, 90m, 2d or 2026-12-01T07:00Z")
     if found <= now:

@@ -42,7 +42,7 @@ def room(host: Host, what: str, path: str, need_gb: float) -> Found:
     free = parse_df(lines[0]) if len(lines) == 3 else None
     if free is None:
         return name, False, f"{path}: df does not say how much is free", "tool_missing"
-    if free < need_gb * 1e9:
+    if not free >= need_gb * 1e9:  # also where the need is no number
         return name, False, f"{path}: {free / 1e9:.1f} GB free, {need_gb:g} GB needed", "disk_full"
     if lines[1] != "writable" and what != "model cache":
         return name, False, f"{path}: cannot be written", "disk_full"
