@@ -239,17 +239,19 @@ def test_two_containers_and_a_router(
 def test_containers_of_dead_orchestrators_are_removed_and_no_others(
     spec: LaunchSpec, podman: Any, settings: Settings
 ) -> None:
-    """By labels alone: a dead orchestrator's goes, one of a living one and strangers' stay."""
+    """By label and name: a dead orchestrator's goes, one of a living one and strangers' stay, also one of
+    an image that was made of ours and so has its labels."""
     assert spec.pool and spec.pool.container
     dead = owners.claim(settings.state, run_id="r", launch_id="l", what="server")
     dead = replace(dead, orchestrator_start_ticks=dead.orchestrator_start_ticks - 1)
     alive = owners.claim(settings.state, run_id="r", launch_id="l", what="server")
     named = {
-        "dead": owner_labels(dead),
-        "alive": owner_labels(alive),
-        "elsewhere": owner_labels(replace(dead, host="another-machine")),
+        "isoline-l-dead": owner_labels(dead),
+        "committed": owner_labels(dead),
+        "isoline-l-alive": owner_labels(alive),
+        "isoline-l-elsewhere": owner_labels(replace(dead, host="another-machine")),
         "stranger": {},
-        "forged": {"host": dead.host, "pid": "x", "start": "1"},
+        "isoline-l-forged": {"launch": "l", "host": dead.host, "pid": "x", "start": "1"},
     }
     for name, labels in named.items():
         words = [word for key, value in labels.items() for word in ("--label", f"isoline.{key}={value}")]
@@ -257,10 +259,11 @@ def test_containers_of_dead_orchestrators_are_removed_and_no_others(
         podman.run("run", "--detach", "--name", name, *words, "--entrypoint", "sleep", image, "300")
     cleaner = Containers([spec.pool.container])
     found = cleaner.find(settings.state, Host("here"))
-    assert [left.name for left in found] == ["dead"]
+    assert [left.name for left in found] == ["isoline-l-dead"]
     assert cleaner.remove(settings.state, found[0]) == ""
-    assert set(podman.containers()) == {"alive", "elsewhere", "stranger", "forged"}
-    podman.run("rm", "--force", "--time", "0", "alive", "elsewhere", "stranger", "forged")
+    others = set(named) - {"isoline-l-dead"}
+    assert set(podman.containers()) == others
+    podman.run("rm", "--force", "--time", "0", *others)
 
 
 def test_a_node_over_ssh(

@@ -81,15 +81,28 @@ def test_what_a_dead_run_left_is_shown_and_removed(
 
 def test_scratch_of_nobody_is_left_once_it_rests(state: Path) -> None:
     """A folder that no record speaks of is removed after an hour at rest, not one that has just been made."""
-    new, old = state / "scratch" / "new", state / "scratch" / "old"
+    run = "20260101T000000Z-demo-abcdef"
+    new, old = state / "scratch" / f"{run}-new", state / "scratch" / f"{run}-old"
     for path in (new, old):
         path.mkdir(parents=True)
     os.utime(old, (time.time() - 2 * gc.SCRATCH_AGE_S,) * 2)
     found, _ = gc.find_all(state, [this_host()])
-    assert [(item.kind, item.name) for item in found] == [("scratch", "old")]
+    assert [(item.kind, item.name) for item in found] == [("scratch", f"{run}-old")]
     gc.remove_all(state, found)
     assert new.exists()
     assert not old.exists()
+
+
+def test_what_else_lies_beside_scratch_is_somebodys(state: Path, tmp_path: Path) -> None:
+    """Scratch may be a link to a disk with other data: only folders named after a run are removed."""
+    disk = tmp_path / "disk"
+    link = disk / "20260101T000000Z-demo-abcdef-link"
+    (disk / "data").mkdir(parents=True)
+    link.symlink_to(disk / "data")
+    os.utime(disk / "data", (time.time() - 2 * gc.SCRATCH_AGE_S,) * 2)
+    state.mkdir(exist_ok=True)
+    (state / "scratch").symlink_to(disk)
+    assert gc.find_all(state, [this_host()])[0] == []
 
 
 def test_a_port_without_an_owner_is_left(state: Path) -> None:

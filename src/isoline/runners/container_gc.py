@@ -1,4 +1,4 @@
-"""Containers that a dead orchestrator left, found by our labels alone, and removed."""
+"""Containers that a dead orchestrator left, found by our labels and names alone, and removed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Containers:
             self._runtimes.append(container)
 
     def find(self, state: Path, host: Host) -> list[Left]:
-        """Containers whose labels name a dead orchestrator of this machine.
+        """Containers of ours whose labels name a dead orchestrator of this machine.
 
         :raises ToolUnavailableError: when a runtime does not answer.
         """
@@ -72,7 +72,10 @@ class Containers:
             )
             for item in runtime.labelled({"isoline.host": mine}):
                 who = orchestrator_of(item["labels"])
-                if who is not None and life_of(who) == "dead":
+                # An image made of one of our containers has its labels, and so has what runs it: our name
+                # it has not.
+                own = item["name"].startswith(f"isoline-{item['labels'].get('isoline.launch', '')}-")
+                if own and who is not None and life_of(who) == "dead":
                     found.append(self._left(item, host, runtime))
         return found
 

@@ -6,6 +6,7 @@ of containers and Slurm register theirs. The first step of each run cleans; ``is
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,10 @@ from typing import Any, Protocol
 from isoline.errors import IsolineError
 from isoline.runners import leases, owners, ports
 from isoline.runners.hosts import Host
+
+OURS = re.compile(r"^\d{8}T\d{6}Z-[a-z0-9]")
+"""Begins the name of a launch's scratch folder: its run's id. Where ``<state>/scratch`` is a link to a big
+disk, whatever else lies there is somebody's."""
 
 SCRATCH_AGE_S = 3600.0
 """A scratch folder that nobody owns is only called left when nothing changed in it for so long."""
@@ -136,7 +141,7 @@ class Scratch:
     kind = "scratch"
 
     def find(self, state: Path, host: Host) -> list[Left]:
-        """Folders below ``<state>/scratch`` of nobody, at rest for :data:`SCRATCH_AGE_S`."""
+        """Launches' folders below ``<state>/scratch`` of nobody, at rest for :data:`SCRATCH_AGE_S`."""
         if not host.is_local:
             return []
         owned = {Path(owner.scratch).resolve() for owner in owners.all_owners(state) if owner.scratch}
@@ -144,6 +149,8 @@ class Scratch:
         leased = {f"{item.run_id}-{item.launch_id}" for item in leases.all_leases(state)}
         found = []
         for path in sorted((state / "scratch").glob("*")):
+            if not OURS.match(path.name) or path.is_symlink() or not path.is_dir():
+                continue
             with suppress(OSError):
                 rests = time.time() - path.stat().st_mtime > SCRATCH_AGE_S
                 if path.resolve() not in owned and path.name not in leased and rests:
