@@ -71,6 +71,7 @@ ENDPOINT = "endpoint: {url: 'http://127.0.0.1:8000', topology: tp8}\n"
         ("slurm", SLURM % 'none, qos: "a\\nrm -rf x"', "qos: a line break or control character"),
         ("container", CONTAINER.replace("/m,", '"/m\\nx",'), "model_cache: a line break"),
         ("container", CONTAINER.replace("/m,", "'/m:/etc',"), "a path without ':' and ','"),
+        ("container", CONTAINER.replace("/m,", "models,"), "is not a whole path"),
         ("container", CONTAINER + "hosts: [-oProxyCommand=x]\n", "should match pattern"),
         ("process", 'exclude: [{node: "a\\nrm -rf x", reason: x}]\n', "should match pattern"),
         ("slurm", SLURM % "none, time_limit_min: 0", "greater than or equal to 1"),

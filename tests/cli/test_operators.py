@@ -94,6 +94,24 @@ def test_a_misspelt_node_is_refused(state: Path, capsys: pytest.CaptureFixture[s
     assert "no pool has a node 'locla'; did you mean 'local'?" in capsys.readouterr().err
 
 
+def test_no_name_of_a_node(project: Any, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where Slurm's nodes may be any name, one that could be something else is refused all the same."""
+    text = "schema_version: 1\nname: s\nlauncher: slurm\nsku: cpu\nslurm: {partition: x, container: none}\n"
+    project.write("runners/s.yaml", text)
+    for node in ("a\nb", "-x", "n" * 300, "../x", ""):
+        assert run(["pool", "drain", "--reason", "x", "--", node]) == 1
+        assert "is no name of a node" in capsys.readouterr().err
+    assert run(["pool", "drain", "n1", "--reason", "x"]) == 0
+
+
+def test_a_state_folder_that_is_none(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be written is one line that names the setting."""
+    state.parent.mkdir(exist_ok=True)
+    state.write_text("a file")
+    assert run(["pool", "drain", "local", "--reason", "x"]) == 4
+    assert "ISOLINE_STATE names another folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "after"), [("6h", timedelta(hours=6)), ("90m", timedelta(minutes=90)), ("2d", timedelta(days=2))]
 )

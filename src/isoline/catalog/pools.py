@@ -67,6 +67,9 @@ class Container(_OneLine):
         if ":" in value or "," in value:
             # Either ends the path in a mount option: something else would be mounted, somewhere else.
             raise ValueError(f"{value!r}: a path without ':' and ','")
+        if not value.startswith(("/", "{state}/")):
+            # docker and podman take a word for a volume of their own: an empty one.
+            raise ValueError(f"{value!r} is not a whole path: begin with / or {{state}}/")
         return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -24,6 +25,7 @@ def new(
     """Detect devices, driver, container runtime, memory, disks and rails, and write runners/NAME.yaml."""
     from isoline.catalog.documents import must_know
     from isoline.catalog.facts import catalog_of, load_catalog
+    from isoline.catalog.pools import NODE
     from isoline.results.bundle import write_file
     from isoline.runners.detect import look
     from isoline.runners.hosts import Host, this_host
@@ -31,6 +33,9 @@ def new(
 
     project = find_project()
     hosts = tuple(host or ())
+    for item in hosts:
+        if not re.match(NODE, item):
+            raise InputError(f"{item!r} is no name of a machine", where="--host")
     with catalog_of(project):
         if sku is not None:
             try:

@@ -27,6 +27,9 @@ UntilOption = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
+LONGEST_NAME = 200
+"""Letters of a node's name: its record is a file of that name."""
+
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?)(m|h|d)$")
 
 
@@ -82,14 +85,17 @@ def status(pool: PoolOption = None, format: FormatOption = "table") -> None:
 
 
 def _check_node(settings: Settings, node: str) -> None:
-    """Refuse a node that no pool can have.
+    """Refuse a node that no pool can have, or that is no name at all.
 
     :raises InputError: with the nearest name. Where a pool's nodes are its scheduler's, any name may be one.
     """
     from isoline.catalog.documents import nearest
+    from isoline.catalog.pools import NODE
     from isoline.runners import quarantine
     from isoline.sweeps.poolview import node_names
 
+    if not re.match(NODE, node) or len(node) > LONGEST_NAME:
+        raise InputError(f"{node[:80]!r} is no name of a node")
     pools = _pools(settings, None)
     known = {name for pool in pools for name in node_names(pool)}
     known |= {item.node for item in quarantine.all_nodes(settings.state)}
@@ -103,6 +109,7 @@ def _hold(
     kind: Literal["drained", "quarantined"], node: str, reason: str, until: str | None, dry_run: bool
 ) -> None:
     from isoline.runners import quarantine
+    from isoline.sweeps.context import folder_is_usable
 
     settings = load_settings()
     _check_node(settings, node)
@@ -111,7 +118,8 @@ def _hold(
     if end is None and kind == "quarantined":
         end = now + quarantine.EXPIRY
     if not dry_run:
-        quarantine.hold(settings.state, node, kind, reason, end, now)
+        with folder_is_usable(settings.state, "ISOLINE_STATE"):
+            quarantine.hold(settings.state, node, kind, reason, end, now)
     text = f"until {quarantine.stamp(end)}" if end else "until `isoline pool release`"
     would = "would be " if dry_run else ""
     typer.echo(f"{node} {would}{kind} {text}: {reason}; what runs there goes on, nothing new starts")
@@ -135,6 +143,7 @@ def release(node: NodeArgument, dry_run: DryRun = False) -> None:
     """Let a node take launches again, and forget its errors."""
     from isoline.runners.quarantine import read_node
     from isoline.runners.quarantine import release as release_node
+    from isoline.sweeps.context import folder_is_usable
 
     settings = load_settings()
     was = read_node(settings.state, node)
@@ -143,7 +152,8 @@ def release(node: NodeArgument, dry_run: DryRun = False) -> None:
         typer.echo(f"{node} was neither drained nor quarantined; nothing to do")
         return
     if not dry_run:
-        release_node(settings.state, node)
+        with folder_is_usable(settings.state, "ISOLINE_STATE"):
+            release_node(settings.state, node)
     held = f"it was {was.hold.text()}" if was.hold else f"{len(was.errors)} error(s) are forgotten"
     typer.echo(f"{node} {'would take' if dry_run else 'takes'} launches again; {held}")
 

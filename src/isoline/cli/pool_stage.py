@@ -37,7 +37,7 @@ def stage(
     from isoline.results.reasons import REASONS, Verdict
     from isoline.runners.staging_place import inventory
     from isoline.runners.staging_pool import stage_pool
-    from isoline.sweeps.context import Stop
+    from isoline.sweeps.context import Stop, folder_is_usable
 
     settings = load_settings()
     wanted, items = _items(settings, pool, sweep, image or [])
@@ -48,7 +48,7 @@ def stage(
             raise typer.Exit(3)
         return
     stop = Stop()
-    with stop.on_signals():
+    with stop.on_signals(), folder_is_usable(settings.state, "ISOLINE_STATE"):
         rows = stage_pool(
             settings, wanted, items, lambda line: typer.echo(line, err=True), should_stop=stop.why
         )
