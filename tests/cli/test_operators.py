@@ -112,6 +112,14 @@ def test_a_state_folder_that_is_none(state: Path, capsys: pytest.CaptureFixture[
     assert "ISOLINE_STATE names another folder" in capsys.readouterr().err
 
 
+def test_nothing_is_held_on_a_drained_node(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bring-up keeps away from it too, and says why and how to go on."""
+    assert run(["pool", "drain", "local", "--reason", "new fan"]) == 0
+    words = ["launch", "smollm2-135m/llamacpp-cpu-q4_1", "--concurrency", "4", "--hold", "5s"]
+    assert run(words) == 4
+    assert "node local takes nothing: drained: new fan; `isoline pool release" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "after"), [("6h", timedelta(hours=6)), ("90m", timedelta(minutes=90)), ("2d", timedelta(days=2))]
 )

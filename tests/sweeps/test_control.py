@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from isoline.results.reasons import Verdict
 from isoline.sweeps.control import NOTHING, Command, fold, give, new_command, read_commands, read_controls
 
@@ -37,3 +39,19 @@ def test_commands_survive_as_files(tmp_path: Path) -> None:
     assert [item.target for item in read_commands(tmp_path)] == ["p0", "p1", "p2"]
     assert read_controls(tmp_path).retries == {"p0": 0, "p1": 1, "p2": 2}
     assert read_controls(tmp_path / "absent").retries == {}
+
+
+def test_a_clock_that_was_set_back_changes_no_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume that is given after a pause ends it, whatever the clock says."""
+    for moment, verb in ((2_000, "pause"), (1_000, "resume"), (500, "cancel")):
+        monkeypatch.setattr("time.time_ns", lambda moment=moment: moment)
+        give(tmp_path, new_command(verb))  # type: ignore[arg-type]
+    assert [item.verb for item in read_commands(tmp_path)] == ["pause", "resume", "cancel"]
+
+
+def test_a_damaged_command_does_no_harm(tmp_path: Path) -> None:
+    """One of other types is none."""
+    give(tmp_path, new_command("pause"))
+    (tmp_path / "control-1-skip.json").write_text('{"verb": "skip", "at": "t", "target": 5}')
+    (tmp_path / "control-2-skip.json").write_text("[" * 100_000)
+    assert read_controls(tmp_path).is_paused and read_controls(tmp_path).skipped == {}

@@ -17,7 +17,11 @@ from typing import Literal
 
 from isoline.results.bundle import utc_now, write_file
 from isoline.results.reasons import Verdict
+from isoline.runners.staterecord import read_record
 from isoline.sweeps.due import is_due
+
+DIGITS = 20
+"""Of the time in a command's file name, ns."""
 
 Verb = Literal["pause", "resume", "cancel", "skip", "retry"]
 
@@ -91,7 +95,11 @@ def fold(commands: Iterable[Command]) -> Controls:
 
 def give(work: Path, command: Command) -> Path:
     """Write a command. Durable when this returns."""
-    path = work / f"control-{time.time_ns():020d}-{command.verb}-{secrets.token_hex(3)}.json"
+    # Also where the clock was set back: what is given later counts later.
+    given = [path.name.split("-")[1] for path in work.glob("control-*-*.json")]
+    last = max((int(text) for text in given if text.isdecimal() and len(text) == DIGITS), default=0)
+    moment = max(time.time_ns(), last + 1)
+    path = work / f"control-{moment:0{DIGITS}d}-{command.verb}-{secrets.token_hex(3)}.json"
     write_file(path, (json.dumps(asdict(command), ensure_ascii=False, indent=1) + "\n").encode())
     return path
 
@@ -105,10 +113,8 @@ def read_commands(work: Path) -> list[Command]:
     """The commands of a run, oldest first; a file that is none is left out."""
     found = []
     for path in sorted(work.glob("control-*.json")):
-        try:
-            found.append(Command(**json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, TypeError):
-            continue
+        if (command := read_record(path, Command)) is not None:
+            found.append(command)
     return found
 
 

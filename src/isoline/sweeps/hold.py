@@ -13,17 +13,18 @@ from typing import Any
 
 from isoline.catalog.facts import catalog_of
 from isoline.catalog.pools import Pool
-from isoline.errors import InputError
+from isoline.errors import InfraError, InputError
 from isoline.recipes.load import load_recipe
 from isoline.results.identity import new_run_id
 from isoline.results.records import PlanLaunch
 from isoline.runners import heldrecord, leases
 from isoline.runners.attach import attach_launcher, held_of
 from isoline.runners.heldrecord import Held, find_held
+from isoline.runners.hosts import Host
 from isoline.runners.kinds import launcher_for
 from isoline.runners.launcher import PhaseFailedError, Server
 from isoline.runners.preflight import hosts_of
-from isoline.runners.quarantine import stamp
+from isoline.runners.quarantine import kept_away, stamp
 from isoline.settings import Settings
 from isoline.sweeps.context import Context, Stop
 from isoline.sweeps.due import due_points
@@ -101,24 +102,46 @@ def hold(settings: Settings, wanted: Wanted, hold_s: float, stop: Stop, say: Cal
     pool = sources.pool
     with pool_lock(settings.state, pool.name), stop.on_signals():
         clean_up_after_others(settings.state, say, pool)
+        node = _host(settings, pool)
         context = make_context(settings, dict(sources.scenarios), dict(sources.datasets), pool, stop)
         name = f"{launch.launch_digest[:10]}-h{secrets.token_hex(2)}"
         folder = heldrecord.held_folder(settings.state) / name
         folder.mkdir(parents=True)
         try:
-            with leases.leased(settings.state, **_lease(pool, launch, name, folder, hold_s)):
-                return _keep(context, launch, name, folder, hold_s, say)
+            with leases.leased(settings.state, **_lease(pool, launch, name, folder, hold_s, node)):
+                return _keep(context, launch, name, folder, hold_s, node, say)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lease(pool: Pool, launch: PlanLaunch, name: str, folder: Path, hold_s: float) -> dict[str, Any]:
-    node = hosts_of(pool)[0].name
+def _host(settings: Settings, pool: Pool) -> Host | None:
+    """The machine to start on: the first that is not drained; None where a scheduler places launches.
+
+    :raises InfraError: when none takes anything.
+    """
+    if pool.launcher not in ("process", "container"):
+        return None
+    away = kept_away(settings.state, pool, datetime.now(UTC))
+    hosts = hosts_of(pool)
+    found = next((host for host in hosts if host.name not in away), None)
+    if found is None:
+        first = hosts[0].name
+        raise InfraError(
+            f"node {first} takes nothing: {away[first]}",
+            where=f"pool {pool.name}",
+            remedy=f"`isoline pool release {first}`, or another pool",
+        )
+    return found
+
+
+def _lease(
+    pool: Pool, launch: PlanLaunch, name: str, folder: Path, hold_s: float, node: Host | None
+) -> dict[str, Any]:
     return {
         "pool": pool.name,
         "run_id": new_run_id(NAME),
         "launch_id": name,
-        "places": ((node, tuple(range(launch.gpus))),) if pool.launcher in ("process", "container") else (),
+        "places": ((node.name, tuple(range(launch.gpus))),) if node else (),
         "is_whole": not pool.share_node,
         "run_folder": folder,
         "ends_at": stamp(datetime.now(UTC) + timedelta(seconds=hold_s)),
@@ -126,10 +149,15 @@ def _lease(pool: Pool, launch: PlanLaunch, name: str, folder: Path, hold_s: floa
 
 
 def _keep(
-    context: Context, launch: PlanLaunch, name: str, folder: Path, hold_s: float, say: Callable[[str], None]
+    context: Context,
+    launch: PlanLaunch,
+    name: str,
+    folder: Path,
+    hold_s: float,
+    node: Host | None,
+    say: Callable[[str], None],
 ) -> Held:
     launcher = launcher_for(context.pool.launcher, context.settings, say)
-    node = hosts_of(context.pool)[0] if context.pool.launcher in ("process", "container") else None
     spec = launch_spec(context, new_run_id(NAME), launch, name, folder, node)
     staged = launcher.stage(spec)
     for problem in launcher.preflight(spec, staged):
