@@ -59,3 +59,14 @@ def test_a_lease_ends_with_its_record(state: Path) -> None:
     assert ports.holder(state, other) is None
     ports.drop_stale(state)
     assert not (state / "ports" / str(other)).exists()
+
+
+def test_a_damaged_lease_is_stale(state: Path) -> None:
+    """Bytes that are no token stop nobody."""
+    owner = claim(state)
+    port = ports.lease(state, owner.token, HOST)
+    (state / "ports" / "20000").write_bytes(b"\xff\x00/")
+    assert ports.stale(state) == [20000]
+    ports.release_all(state, owner.token)
+    ports.drop_stale(state)
+    assert not (state / "ports" / str(port)).exists() and ports.stale(state) == []

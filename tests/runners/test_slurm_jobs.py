@@ -12,6 +12,7 @@ from isoline.catalog.pools import Pool
 from isoline.runners import quarantine
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
 from isoline.runners.slurm_nodes import away_from
 
@@ -113,6 +114,9 @@ def test_silence_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ):
         with pytest.raises(ToolUnavailableError):
             ask()
+    tools(tmp_path, monkeypatch, scontrol="echo 'JobState=COMPLETED ExitCode=zz'")
+    with pytest.raises(ToolUnavailableError, match="printed no job"):
+        show(host, 12)
     tools(tmp_path, monkeypatch, scontrol="echo 'error: Invalid job id specified' >&2; exit 1")
     assert show(host, 12) is None
 
@@ -161,3 +165,15 @@ def test_jobs_name_only_nodes_that_slurm_has(
     tools(tmp_path, monkeypatch, sinfo=LOST)
     with pytest.raises(ToolUnavailableError):
         away_from(host, state, pool, now)
+
+
+def test_a_follower_lives_through_garbled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of somebody else and content that was cut are passed by; the job's end is still seen."""
+    said = "echo 'Welcome to n1 abc'; echo '= nodes bjE='; echo '= hosts a'; exit 0"
+    running, over = line("RUNNING", nodes="n1"), line("COMPLETED", nodes="n1")
+    host = tools(tmp_path, monkeypatch, scontrol=f"echo '{running}'", srun=said)
+    job = FollowedJob(host, 12, tmp_path / "scratch", {}, is_shared=False)
+    job.look()
+    assert (job.nodes, job.job.state) == (["n1"], "RUNNING")
+    tools(tmp_path, monkeypatch, scontrol=f"echo '{over}'")
+    assert job.end(orderly_s=10, forced_s=10)

@@ -43,7 +43,7 @@ def is_free(host: str, port: int) -> bool:
 
 def _is_stale(state: Path, lease: Path) -> bool:
     try:
-        token = lease.read_text(encoding="ascii").strip()
+        token = lease.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return True
     return not (state / "owners" / f"{token}.json").exists()
@@ -72,7 +72,7 @@ def lease(state: Path, token: str, host: str, *, avoid: Collection[int] = ()) ->
 def holder(state: Path, port: int) -> str | None:
     """The token that holds a port, or None."""
     path = _folder(state) / str(port)
-    return None if _is_stale(state, path) else path.read_text(encoding="ascii").strip()
+    return None if _is_stale(state, path) else path.read_text(encoding="ascii", errors="replace").strip()
 
 
 def release_all(state: Path, token: str) -> None:
@@ -84,7 +84,7 @@ def release_all(state: Path, token: str) -> None:
         path = folder / name
         if name.isdigit():
             try:
-                mine = path.read_text(encoding="ascii").strip() == token
+                mine = path.read_text(encoding="ascii", errors="replace").strip() == token
             except OSError:
                 continue
             if mine:

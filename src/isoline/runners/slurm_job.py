@@ -128,7 +128,8 @@ class FollowedJob:
         # A job that its controller has forgotten ended a while ago.
         job = found or replace(self.job, state="COMPLETED")
         if not job.is_pending and job.nodes:
-            with contextlib.suppress(ToolUnavailableError, OSError):
+            # What is cut or garbled is looked at again: the follower has to go on.
+            with contextlib.suppress(ToolUnavailableError, OSError, ValueError):
                 self._look_at_files() if self.is_shared else self._fetch(job)
         with self._lock:
             self.job = job
@@ -156,6 +157,8 @@ class FollowedJob:
         for line in self.step(text).splitlines():
             kind, _, rest = line.partition(" ")
             name, _, content = rest.partition(" ")
+            if kind not in ("+", "="):
+                continue  # somebody else's line: a banner
             data = base64.b64decode(content)
             if kind == "+" and name in self._logs:
                 self._append(name, self._logs[name], data)

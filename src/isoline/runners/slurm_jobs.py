@@ -170,7 +170,10 @@ def show(host: Host, job_id: int) -> Job | None:
     """
     done = host.run(["scontrol", "--oneliner", "show", "job", str(job_id)], timeout_s=ASK_S)
     if done.ok and "JobState=" in done.stdout:
-        return read_job(done.stdout)
+        try:
+            return read_job(done.stdout)
+        except (KeyError, ValueError):
+            raise ToolUnavailableError("scontrol printed no job", where=host.name) from None
     if _NO_SUCH_JOB.search(done.stderr):
         return None
     raise ToolUnavailableError(f"scontrol: {done.last_line()}", where=host.name)
