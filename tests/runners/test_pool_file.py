@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.runners.detect import Disk, Facts, Rail, look, parse_disks, parse_rails, partition_of
+from isoline.runners.detect import (
+    Disk,
+    Facts,
+    Rail,
+    look,
+    parse_disks,
+    parse_meminfo,
+    parse_rails,
+    partition_of,
+)
 from isoline.runners.devices.model import Device, DeviceReport
 from isoline.runners.hosts import this_host
 from isoline.runners.pool_file import Wish, checked, places, pool_text
@@ -146,3 +155,9 @@ def test_an_amd_machine(fake_machine: Callable[..., Any], fakes: Any) -> None:
     pool = checked(pool_text(replace(facts, partition=None))[1], "x")
     assert (pool.name, pool.sku, pool.accelerators) == ("mi355x-docker", "mi355x", 8)
     assert pool.container is not None and pool.container.device_profile == "amd"
+
+
+def test_lines_that_say_nothing_are_passed_by() -> None:
+    """What df and the kernel do not know is no disk and no memory, and no mistake of ours."""
+    assert [disk.mount for disk in parse_disks("ext4 9 5 /a b\next4\next4 - - /x\nxfs 1 y /z")] == ["/a b"]
+    assert parse_meminfo("MemTotal:\nMemTotal: x kB") is None

@@ -85,7 +85,10 @@ def parse_disks(output: str) -> tuple[Disk, ...]:
     """Local and shared file systems, the emptiest first; the pseudo ones are left out."""
     found = {}
     for line in output.splitlines():
-        kind, size, free, mount = line.split(None, 3)
+        words = line.split(None, 3)
+        if len(words) < 4 or not (words[1].isdecimal() and words[2].isdecimal()):
+            continue  # df says "-" where it does not know
+        kind, size, free, mount = words
         if kind in LOCAL_TYPES | SHARED_TYPES and mount != "/boot" and not mount.startswith("/boot/"):
             found[mount] = Disk(mount, kind, int(size) * KB, int(free) * KB)
     return tuple(sorted(found.values(), key=lambda disk: (-disk.free, disk.mount)))
@@ -100,8 +103,8 @@ def parse_rails(output: str) -> tuple[Rail, ...]:
 def parse_meminfo(output: str) -> int | None:
     """MemTotal in bytes."""
     for line in output.splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * KB
+        if line.startswith("MemTotal:") and (words := line.split()[1:]) and words[0].isdecimal():
+            return int(words[0]) * KB
     return None
 
 
