@@ -271,7 +271,10 @@ class Tiny:
 
     def journals(self) -> list[Path]:
         """The journals of all runs."""
-        return sorted(self.store.glob("*/*/*/*/.work/journal.jsonl"))
+        try:
+            return sorted(self.store.glob("[0-9]*/*/*/*/.work/journal.jsonl"))
+        except FileNotFoundError:  # a folder was renamed while it was read: the next look finds it
+            return []
 
     def runs(self) -> list[Path]:
         """The folders of all runs, oldest first."""

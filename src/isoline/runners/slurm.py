@@ -45,7 +45,7 @@ from isoline.runners.parts import Part, fill_words, urls_of, values_of
 from isoline.runners.process import files_of
 from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, submit
-from isoline.runners.slurm_nodes import away_from, needs_sweep, sweep
+from isoline.runners.slurm_nodes import Unclean, away_from, needs_sweep, note_unclean, sweep
 from isoline.runners.staging import verify_weights
 
 QUEUE_S = 48 * 3600.0
@@ -328,7 +328,10 @@ class SlurmLauncher(PartsLauncher):
             job = job_of(server)
             if needs_sweep(job.job, forced=job.forced):
                 problem = sweep(spec.node, pool, job.job.nodes, spec.run_id, spec.launch_id)
-                server.notes += [problem] if problem else []
+                if problem:
+                    server.notes.append(problem)
+                    left = Unclean(pool.name, job.job.nodes, spec.run_id, spec.launch_id, problem)
+                    note_unclean(self.state, left)
         super().clean(server)
         if spec.scratch.exists() and os.geteuid() != 0:
             return [f"folder {spec.scratch}, in which programs of the nodes wrote as another user"]

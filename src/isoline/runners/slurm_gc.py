@@ -11,7 +11,14 @@ from isoline.runners.gc import Left
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.orchestrators import life_of
 from isoline.runners.slurm_job import FollowedJob
-from isoline.runners.slurm_nodes import needs_sweep, sweep
+from isoline.runners.slurm_nodes import (
+    Unclean,
+    all_unclean,
+    is_clean,
+    needs_sweep,
+    note_unclean,
+    sweep,
+)
 
 
 class Jobs:
@@ -59,11 +66,51 @@ class Jobs:
         problems = []
         if needs_sweep(job.job, forced=job.forced):
             for pool in self.pools.values():
-                problems.append(sweep(host, pool, job.job.nodes, left.run_id, left.launch_id))
-        return "; ".join(item for item in problems if item)
+                problem = sweep(host, pool, job.job.nodes, left.run_id, left.launch_id)
+                if problem:
+                    problems.append(problem)
+                    item = Unclean(pool.name, job.job.nodes, left.run_id, left.launch_id, problem)
+                    note_unclean(state, item)
+        return "; ".join(problems)
+
+
+class LostNodes:
+    """Cleaner of nodes that were lost with a launch's containers on them, once they are back."""
+
+    kind = "node"
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    def find(self, state: Path, host: Host) -> list[Left]:
+        """Launches whose nodes could not be cleaned, of the pools that are known here."""
+        if not host.is_local:
+            return []
+        return [
+            Left(
+                self.kind,
+                item.nodes,
+                host.name,
+                item.run_id,
+                item.launch_id,
+                what="containers on a node that was lost",
+                handle=(host, item),
+            )
+            for item in all_unclean(state)
+            if item.pool in self._jobs.pools
+        ]
+
+    def remove(self, state: Path, left: Left) -> str:
+        """Remove the launch's containers there. A node that is still away stays on the list."""
+        host, item = left.handle
+        problem = sweep(host, self._jobs.pools[item.pool], item.nodes, item.run_id, item.launch_id)
+        if not problem:
+            is_clean(state, item)
+        return problem
 
 
 _JOBS = Jobs()
+_LOST = LostNodes(_JOBS)
 
 
 def clean_jobs_of(pool: Pool) -> None:
@@ -71,5 +118,6 @@ def clean_jobs_of(pool: Pool) -> None:
     if pool.launcher == "slurm":
         _JOBS.pools[pool.name] = pool
         gc.register(_JOBS)
+        gc.register(_LOST)
         # First of all: a job's folder is removed after it.
         gc.CLEANERS.sort(key=lambda item: item.kind != Jobs.kind)

@@ -7,10 +7,14 @@ that is said.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
+from isoline.results.bundle import write_file
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.quarantine import excluded_by, kept_away
 from isoline.runners.slurm_jobs import ASK_S, Job
@@ -74,3 +78,38 @@ def sweep(host: Host, pool: Pool, nodes: str, run_id: str, launch_id: str) -> st
     except ToolUnavailableError as error:
         return error.line()
     return "" if done.ok else f"containers of {launch_id} on {nodes} may be left: {done.last_line()}"
+
+
+@dataclass(frozen=True)
+class Unclean:
+    """Nodes of a launch that could not be cleaned: lost, or not given for the step that cleans them."""
+
+    pool: str
+    nodes: str  # Slurm's list
+    run_id: str
+    launch_id: str
+    why: str
+
+
+def _folder(state: Path) -> Path:
+    return state / "unclean"
+
+
+def note_unclean(state: Path, item: Unclean) -> None:
+    """Keep in mind that these nodes are to be cleaned once they are back."""
+    text = json.dumps(asdict(item), indent=1, ensure_ascii=False) + "\n"
+    write_file(_folder(state) / f"{item.run_id}-{item.launch_id}.json", text.encode())
+
+
+def all_unclean(state: Path) -> list[Unclean]:
+    """What is still to be cleaned; a broken record is none."""
+    found = []
+    for path in sorted(_folder(state).glob("*.json")):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found.append(Unclean(**json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def is_clean(state: Path, item: Unclean) -> None:
+    """Forget it."""
+    (_folder(state) / f"{item.run_id}-{item.launch_id}.json").unlink(missing_ok=True)
