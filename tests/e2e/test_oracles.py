@@ -82,9 +82,9 @@ def plain_run(
 ) -> tuple[float, float]:
     """(output tokens/s, foreign CPU share) of the plain client."""
     launcher.reset(server)
-    before = foreign.mark(server.pid)
+    before = foreign.mark(server.pids())
     tps = client.run(server.host, server.port, bodies, lanes).output_tps
-    return tps, foreign.foreign_share(before, foreign.mark(server.pid), 0.0, os.cpu_count() or 1) or 0.0
+    return tps, foreign.foreign_share(before, foreign.mark(server.pids()), 0.0, os.cpu_count() or 1) or 0.0
 
 
 def compare(tiny: Any, client: ModuleType, run: Path, concurrency: int) -> Pair:
@@ -101,6 +101,7 @@ def compare(tiny: Any, client: ModuleType, run: Path, concurrency: int) -> Pair:
     return Pair(point_tps, statistics.median(tps for tps, _ in tries), max(shares))
 
 
+@pytest.mark.soak  # needs a machine on which nothing else runs
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_plain_client_measures_the_same(
     tiny: Any, plain_client: ModuleType, concurrency: int, evidence: Callable[[str, Sequence[str]], Path]
