@@ -157,14 +157,14 @@ from pathlib import Path
 from isoline.results import bundle
 step = int(sys.argv[2])
 calls = 0
-real = bundle._fsync
+real = bundle.sync
 def fsync(path):
     global calls
     calls += 1
     if calls == step:
         os.kill(os.getpid(), signal.SIGKILL)
     real(path)
-bundle._fsync = fsync
+bundle.sync = fsync
 writer = bundle.BundleWriter(Path(sys.argv[1]), "point", "p/1", "p/1")
 (writer.path / "a").write_text("a")
 (writer.path / "b").write_text("b")

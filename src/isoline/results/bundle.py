@@ -43,7 +43,8 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fsync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file's content, or a folder's entries, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -103,7 +104,7 @@ class BundleWriter:
         for path in sorted(self.path.rglob("*")):
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise IncompleteError("a bundle holds only plain files", where=str(path))
-            _fsync(path)  # a folder too: its entries are not durable with the files alone
+            sync(path)  # a folder too: its entries are not durable with the files alone
             if path.is_file():
                 files.append(
                     ManifestFile(
@@ -114,12 +115,12 @@ class BundleWriter:
                 )
         manifest = Manifest(kind=self.kind, id=self.id, sealed_at=utc_now(), files=files)
         write_record(self.path / MANIFEST, manifest)
-        _fsync(self.path)
+        sync(self.path)
         self.target.parent.mkdir(parents=True, exist_ok=True)
         if self.target.exists():
             raise FileExistsError(f"already sealed: {self.target}")
         self.path.rename(self.target)
-        _fsync(self.target.parent)
+        sync(self.target.parent)
         return self.target
 
     def discard(self) -> None:

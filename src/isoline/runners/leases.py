@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from isoline.errors import InfraError
-from isoline.results.bundle import utc_now, write_file
+from isoline.results.bundle import sync, utc_now, write_file
 from isoline.runners.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.runners.staterecord import read_record
 
@@ -123,16 +122,8 @@ def take(
             orchestrator=this_orchestrator(),
         )
         write_file(folder / f"{lease.token}.json", (json.dumps(asdict(lease), indent=1) + "\n").encode())
-        _fsync(folder)
+        sync(folder)
     return lease
-
-
-def _fsync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def give_back(state: Path, lease: Lease) -> None:

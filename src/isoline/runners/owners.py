@@ -19,7 +19,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,8 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from isoline.results.bundle import utc_now, write_file
+from isoline.results.bundle import sync, utc_now, write_file
 from isoline.runners import own_exec, ports, proc
+from isoline.runners.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.runners.reap import end_processes
 from isoline.runners.staterecord import read_record
 
@@ -58,6 +58,17 @@ class Owner:
     created_at: str
     log: str
     scratch: str
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """The process of Isoline that owns the child."""
+        return Orchestrator(
+            self.host,
+            self.boot_id,
+            self.pid_namespace,
+            self.orchestrator_pid,
+            self.orchestrator_start_ticks,
+        )
 
 
 @dataclass(frozen=True)
@@ -102,28 +113,24 @@ def claim(
     scratch: Path | None = None,
 ) -> Owner:
     """Write the record of a child that is about to be started. Durable when this returns."""
-    me = proc.read_proc(os.getpid())
+    me = this_orchestrator()
     owner = Owner(
         token=secrets.token_hex(12),
         run_id=run_id,
         launch_id=launch_id,
         what=what,
-        host=socket.gethostname(),
-        boot_id=proc.boot_id(),
-        pid_namespace=proc.pid_namespace(),
-        orchestrator_pid=os.getpid(),
-        orchestrator_start_ticks=me.start_ticks if me else 0,
+        host=me.host,
+        boot_id=me.boot_id,
+        pid_namespace=me.pid_namespace,
+        orchestrator_pid=me.pid,
+        orchestrator_start_ticks=me.start_ticks,
         created_at=utc_now(),
         log=str(log.absolute()) if log else "",
         scratch=str(scratch.absolute()) if scratch else "",
     )
     path = _record_path(state, owner.token)
     write_file(path, (json.dumps(asdict(owner), indent=1) + "\n").encode())
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
     return owner
 
 
@@ -173,15 +180,9 @@ def all_owners(state: Path) -> list[Owner]:
     return [owner for owner in found if owner is not None]
 
 
-def orchestrator_state(owner: Owner) -> Literal["alive", "dead", "elsewhere"]:
-    """Whether the owner still runs. ``elsewhere``: on a machine or in a pid space that we cannot see."""
-    if owner.host != socket.gethostname():
-        return "elsewhere"
-    if owner.boot_id != proc.boot_id():
-        return "dead"
-    if owner.pid_namespace != proc.pid_namespace():
-        return "elsewhere"
-    return "alive" if proc.is_alive(owner.orchestrator_pid, owner.orchestrator_start_ticks) else "dead"
+def orchestrator_state(owner: Owner) -> Life:
+    """Whether the owner's orchestrator still runs."""
+    return life_of(owner.orchestrator)
 
 
 def _ourselves() -> set[int]:
