@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -32,6 +33,11 @@ class WeightFile(Document):
     bytes: int = Field(gt=0)
     wheel: str | None = None
     member: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it lies below a folder of weights: ``<sha256>/<file>``."""
+        return f"{self.sha256}/{PurePath(self.file).name}"
 
 
 class Checkpoint(Sourced):

@@ -72,6 +72,18 @@ class Container(_OneLine):
             raise ValueError(f"{value!r} is not a whole path: begin with / or {{state}}/")
         return value
 
+    def model_cache_in(self, state: Path) -> Path:
+        """The model cache on the nodes; ``{state}`` in it is our own state folder."""
+        return _in_state(self.model_cache, state)
+
+    def scratch_in(self, state: Path) -> Path:
+        """The scratch folder on the nodes, likewise."""
+        return _in_state(self.scratch, state)
+
+
+def _in_state(path: str, state: Path) -> Path:
+    return Path(path.replace("{state}", str(state.absolute())))
+
 
 class Excluded(Document):
     """A node that launches keep away from. ``until`` (UTC, ISO 8601): null is until somebody removes it."""
@@ -173,6 +185,11 @@ class Pool(Document):
         if self.launcher == "slurm" and self.slurm and self.slurm.container != "none" and not self.container:
             raise ValueError("containers under slurm need the part container")
         return self
+
+    @property
+    def is_placed_by_us(self) -> bool:
+        """Whether we choose machine and devices of a launch; elsewhere the pool's own scheduler does."""
+        return self.launcher in ("process", "container")
 
     @property
     def total_accelerators(self) -> int:

@@ -26,6 +26,6 @@ def machines_of(pools: Iterable[Pool]) -> list[Host]:
     """This machine, and every other one that these pools name, each once."""
     found = {"": this_host()}
     for pool in pools:
-        if pool.launcher in ("process", "container"):
+        if pool.is_placed_by_us:
             found |= {host.name: host for host in hosts_of(pool) if not host.is_local}
     return list(found.values())

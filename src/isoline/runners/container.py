@@ -28,10 +28,10 @@ from isoline.runners.container_runtime import RUNTIME_FAILED, Runtime, remove_fr
 from isoline.runners.deploy import PartsLauncher
 from isoline.runners.exits import exit_status
 from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.launcher import ExitStatus, LaunchSpec, PhaseFailedError, Problem, Server, Staged
+from isoline.runners.launcher import ExitStatus, LaunchSpec, Problem, Server, Staged
 from isoline.runners.parts import Part, fill_words, popen_in_session, urls_of, values_of
 from isoline.runners.process import PASSED_ON, files_of
-from isoline.runners.staging import verify_weights
+from isoline.runners.staging import staged_in
 
 INSIDE_MODELS = "/models"
 EFFECTIVE = "effective_args.json"
@@ -164,22 +164,9 @@ class ContainerLauncher(PartsLauncher):
 
         :raises PhaseFailedError: ``not_staged``, ``weights_digest_mismatch``.
         """
-        cache = self.model_cache(spec)
-        model = weights_folder(spec)
-        for entry in spec.weights:
-            path = cache / entry.sha256 / Path(entry.file).name
-            if spec.node.is_local:
-                if not path.is_file():
-                    raise PhaseFailedError(
-                        "not_staged", f"{path.name} is not in the model cache", where=spec.node.name
-                    )
-                verify_weights(path, entry)
-        return Staged(
-            python=Path("python3"),
-            model_path=Path(INSIDE_MODELS) / model,
-            package_versions={},
-            weights_sha256={entry.file: entry.sha256 for entry in spec.weights},
-            local_model=cache / model if spec.node.is_local else None,
+        node = spec.node
+        return staged_in(
+            self.model_cache(spec), spec, Path(INSIDE_MODELS), is_seen=node.is_local, where=node.name
         )
 
     def preflight(self, spec: LaunchSpec, staged: Staged) -> list[Problem]:
@@ -199,7 +186,7 @@ class ContainerLauncher(PartsLauncher):
 
     def model_cache(self, spec: LaunchSpec) -> Path:
         """The pool's model cache on the node; ``{state}`` in it is our own state folder."""
-        return Path(container_of(spec).model_cache.replace("{state}", str(self.state.absolute())))
+        return container_of(spec).model_cache_in(self.state)
 
     def runtime(self, spec: LaunchSpec) -> Runtime:
         """docker or podman on the launch's node, with the pool's environment for it."""
@@ -317,19 +304,6 @@ def container_of(spec: LaunchSpec) -> Container:
     if spec.pool is None or spec.pool.container is None:
         raise InputError("the pool has no part container", where=spec.pool.name if spec.pool else "")
     return spec.pool.container
-
-
-def weights_folder(spec: LaunchSpec) -> str:
-    """Where a launch's model lies below the model cache.
-
-    A file of the catalog is ``<sha256>/<file>``, weights of a hub ``<org>--<name>/<revision>``.
-    """
-    if spec.weights:
-        return f"{spec.weights[0].sha256}/{Path(spec.weights[0].file).name}"
-    if spec.hub is None:
-        raise InputError(f"launch {spec.launch_id} names no weights")
-    name, revision = spec.hub
-    return f"{name.replace('/', '--')}/{revision or 'main'}"
 
 
 def fill_owner(word: str, part: ContainerPart, spec: LaunchSpec) -> str:

@@ -28,7 +28,7 @@ from isoline.runners.launcher import (
     Staged,
 )
 from isoline.runners.parts import Part
-from isoline.runners.staging import ensure_weights
+from isoline.runners.staging import ensure_weights, model_place
 
 ASK_S = 2.0
 
@@ -77,9 +77,7 @@ class EndpointLauncher(PartsLauncher):
         return Staged(Path("python3"), model, {}, {}, local_model=model)
 
     def _hub_folder(self, spec: LaunchSpec) -> Path:
-        from isoline.runners.container import weights_folder
-
-        folder = self.state / "weights" / weights_folder(spec)
+        folder = self.state / "weights" / model_place(spec)
         if not (folder / "tokenizer.json").is_file():
             raise InputError(
                 f"the tokenizer of {spec.alias} is not here",

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
@@ -156,12 +157,10 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
             partition=(pool.slurm.partition, pool.nodes),
         )
     if pool.container is not None:
-        cache, scratch = (
-            path.replace("{state}", state) for path in (pool.container.model_cache, pool.container.scratch)
-        )
+        ours = Path(state)
         rooms = (
-            Room(MODEL_CACHE, cache, gb(LOG_GB)),
-            Room("scratch and logs", scratch, gb(SCRATCH_GB)),
+            Room(MODEL_CACHE, str(pool.container.model_cache_in(ours)), gb(LOG_GB)),
+            Room("scratch and logs", str(pool.container.scratch_in(ours)), gb(SCRATCH_GB)),
         )
     if pool.launcher == "container" and pool.container is not None:
         tools = (pool.container.runtime,)

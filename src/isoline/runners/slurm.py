@@ -25,7 +25,7 @@ from isoline.recipes.renderers.container import INSIDE_SCRATCH
 from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, placeholders_of, slurm_script
 from isoline.results.bundle import utc_now, write_file
 from isoline.runners import ports
-from isoline.runners.container import INSIDE_MODELS, weights_folder
+from isoline.runners.container import INSIDE_MODELS
 from isoline.runners.container_gc import owner_labels
 from isoline.runners.deploy import PartsLauncher
 from isoline.runners.hosts import ToolUnavailableError
@@ -33,7 +33,6 @@ from isoline.runners.images import image_file
 from isoline.runners.launcher import (
     ExitStatus,
     LaunchSpec,
-    PhaseFailedError,
     Problem,
     Readiness,
     Server,
@@ -46,7 +45,7 @@ from isoline.runners.process import files_of
 from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, submit
 from isoline.runners.slurm_nodes import Unclean, away_from, needs_sweep, note_unclean, sweep
-from isoline.runners.staging import verify_weights
+from isoline.runners.staging import staged_in
 
 QUEUE_S = 48 * 3600.0
 """How long a job may wait for its nodes; what should not start any more is the window's business."""
@@ -108,22 +107,9 @@ class SlurmLauncher(PartsLauncher):
         :raises PhaseFailedError: ``not_staged``, ``weights_digest_mismatch``.
         """
         cache = self.model_cache(spec)
-        model = weights_folder(spec)
-        for entry in spec.weights:
-            path = cache / entry.sha256 / Path(entry.file).name
-            if cache.is_dir():
-                if not path.is_file():
-                    raise PhaseFailedError("not_staged", f"{path.name} is not in the model cache")
-                verify_weights(path, entry)
         _, slurm = _pool_of(spec)
         inside = cache if slurm.container == "none" else Path(INSIDE_MODELS)
-        return Staged(
-            python=Path("python3"),
-            model_path=inside / model,
-            package_versions={},
-            weights_sha256={entry.file: entry.sha256 for entry in spec.weights},
-            local_model=cache / model if cache.is_dir() else None,
-        )
+        return staged_in(cache, spec, inside, is_seen=cache.is_dir())
 
     def preflight(self, spec: LaunchSpec, staged: Staged) -> list[Problem]:
         """Disk for the log, a controller that answers, the image's file where jobs use one."""
@@ -146,16 +132,15 @@ class SlurmLauncher(PartsLauncher):
     def model_cache(self, spec: LaunchSpec) -> Path:
         """The pool's model cache on the nodes; ``{state}`` in it is our own state folder."""
         pool, _ = _pool_of(spec)
-        named = pool.container.model_cache if pool.container else "{state}/weights"
-        return Path(named.replace("{state}", str(self.state.absolute())))
+        return pool.container.model_cache_in(self.state) if pool.container else self.state / "weights"
 
     def job_scratch(self, spec: LaunchSpec) -> Path:
         """The job's folder on its nodes: ours where homes are shared, else below the pool's scratch."""
         pool, slurm = _pool_of(spec)
         if slurm.shared_home:
             return spec.scratch.absolute()
-        base = pool.container.scratch if pool.container else "/tmp"
-        return Path(base) / f"isoline-{spec.run_id}-{spec.launch_id}"
+        base = pool.container.scratch_in(self.state) if pool.container else Path("/tmp")
+        return base / f"isoline-{spec.run_id}-{spec.launch_id}"
 
     # --- start --------------------------------------------------------------------------------
 

@@ -19,13 +19,50 @@ from isoline.catalog.facts import WeightFile
 from isoline.errors import InfraError, InputError
 from isoline.results.bundle import file_sha256
 from isoline.runners.envs import LOCK_TIMEOUT_S, Progress, run_uv
-from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.launcher import LaunchSpec, PhaseFailedError, Staged
 from isoline.settings import Settings
 
 
 def weights_path(settings: Settings, entry: WeightFile) -> Path:
     """Where the file lies, or will: ``<state>/weights/<sha256>/<file>``."""
-    return settings.state / "weights" / entry.sha256 / Path(entry.file).name
+    return settings.state / "weights" / entry.place
+
+
+def hub_place(hub_id: str, revision: str | None) -> str:
+    """Where weights of a hub lie below a model cache: ``<org>--<name>/<revision>``."""
+    return f"{hub_id.replace('/', '--')}/{revision or 'main'}"
+
+
+def model_place(spec: LaunchSpec) -> str:
+    """Where a launch's model lies below a model cache. :raises InputError: for a launch without one."""
+    if spec.weights:
+        return spec.weights[0].place
+    if spec.hub is None:
+        raise InputError(f"launch {spec.launch_id} names no weights")
+    return hub_place(*spec.hub)
+
+
+def staged_in(cache: Path, spec: LaunchSpec, inside: Path, *, is_seen: bool, where: str = "") -> Staged:
+    """What a launch finds in the model cache of its nodes; nothing is downloaded.
+
+    :param inside: where the server itself sees the cache.
+    :param is_seen: whether the cache is on this machine too, so that its files can be verified.
+    :param where: for messages.
+    :raises PhaseFailedError: ``not_staged``, ``weights_digest_mismatch``.
+    """
+    model = model_place(spec)
+    for entry in spec.weights if is_seen else ():
+        path = cache / entry.place
+        if not path.is_file():
+            raise PhaseFailedError("not_staged", f"{path.name} is not in the model cache", where=where)
+        verify_weights(path, entry)
+    return Staged(
+        python=Path("python3"),
+        model_path=inside / model,
+        package_versions={},
+        weights_sha256={entry.file: entry.sha256 for entry in spec.weights},
+        local_model=cache / model if is_seen else None,
+    )
 
 
 def verify_weights(path: Path, entry: WeightFile, *, where: str = "") -> None:

@@ -13,6 +13,7 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.results.records import PlanLaunch
+from isoline.runners.staging import hub_place
 
 Kind = Literal["model", "draft", "dataset", "tokenizer", "weights", "image", "packages"]
 Place = Literal["pool", "client"]
@@ -62,7 +63,7 @@ class Item:
         """A plain path of it in the model cache, which commands name."""
         if self.kind not in ("model", "draft"):
             return None
-        return f"{self.id.replace('/', '--')}/{self.revision}"
+        return hub_place(self.id, self.revision)
 
 
 def _safe(text: str) -> str:

@@ -77,7 +77,7 @@ def spots_of(settings: Settings, pool: Pool, place: str) -> list[Spot]:
     if pool.container is None:
         raise InputError("the pool names no model cache", where=f"pool {pool.name}", remedy="add container")
     cap = None if pool.cache_cap_gb is None else int(pool.cache_cap_gb * 1e9)
-    cache = pool.container.model_cache.replace("{state}", str(settings.state))
+    cache = str(pool.container.model_cache_in(settings.state))
     return [Spot(host, cache, cap) for host in hosts_of(pool)]
 
 
@@ -160,6 +160,6 @@ def model_path(item: Item) -> str:
     ``<sha256>/<file>`` for a file of the catalog, ``<org>--<name>/<revision>`` for a model of the hub.
     """
     if item.kind == "weights":
-        return f"{item.weights.sha256 if item.weights else 'unknown'}/{Path(item.id).name}"
+        return item.weights.place if item.weights else f"unknown/{Path(item.id).name}"
     assert item.link is not None
     return item.link

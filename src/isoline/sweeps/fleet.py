@@ -16,9 +16,6 @@ from isoline.runners.preflight import hosts_of
 from isoline.sweeps.runs import Run
 from isoline.sweeps.schedule import Node, Placement, Taken
 
-PLACED_BY_US = ("process", "container")
-"""Kinds of pools whose nodes and devices we give out; elsewhere the pool's own scheduler does."""
-
 
 class Fleet:
     """The machines of one pool, with what the state folder knows of them."""
@@ -30,7 +27,7 @@ class Fleet:
 
     def nodes(self, now: datetime) -> tuple[Node, ...] | None:
         """The nodes that launches may have; None where the pool's own scheduler chooses."""
-        if self._pool.launcher not in PLACED_BY_US:
+        if not self._pool.is_placed_by_us:
             return None
         away = quarantine.kept_away(self._state, self._pool, now)
         errors = {item.node: len(item.errors_at(now)) for item in quarantine.all_nodes(self._state)}

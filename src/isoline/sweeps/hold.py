@@ -119,7 +119,7 @@ def _host(settings: Settings, pool: Pool) -> Host | None:
 
     :raises InfraError: when none takes anything.
     """
-    if pool.launcher not in ("process", "container"):
+    if not pool.is_placed_by_us:
         return None
     away = kept_away(settings.state, pool, datetime.now(UTC))
     hosts = hosts_of(pool)

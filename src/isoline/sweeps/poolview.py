@@ -11,7 +11,6 @@ from isoline.catalog.pools import Pool
 from isoline.results.bundle import WORK
 from isoline.runners import leases, quarantine
 from isoline.runners.preflight import hosts_of
-from isoline.sweeps.fleet import PLACED_BY_US
 from isoline.sweeps.journal import JOURNAL, read_journal
 from isoline.sweeps.poollock import holder_of
 
@@ -20,7 +19,7 @@ Row = dict[str, Any]
 
 def node_names(pool: Pool) -> list[str]:
     """The nodes that we place launches on; none where the pool's own scheduler does."""
-    return [host.name for host in hosts_of(pool)] if pool.launcher in PLACED_BY_US else []
+    return [host.name for host in hosts_of(pool)] if pool.is_placed_by_us else []
 
 
 def list_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
