@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from isoline.errors import InfraError
 from isoline.recipes.deployment import Command, Deployment
 from isoline.runners import owners
 from isoline.runners.engines.llamacpp import LlamaCpp
 from isoline.runners.launcher import LaunchSpec, PhaseFailedError, ResetProof, Server, ShouldStop, Staged
-from isoline.runners.parts import fill_words
+from isoline.runners.parts import Part, fill_words
 from isoline.runners.process import ProcessLauncher
 from isoline.settings import Settings
 
@@ -203,3 +204,31 @@ def test_an_engine_without_a_reset_serves_one_point(
     assert launcher.reset(server).tokens_erased is None
     with pytest.raises(PhaseFailedError, match="no call that empties its cache"):
         launcher.reset(server)
+
+
+def test_a_start_that_fails_half_way_leaves_nothing(
+    launcher: ProcessLauncher, start: Callable[..., Server], spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the second of two workers cannot be started, the first is ended with it, now and not by a later
+    run; also where a later group of programs fails."""
+    real, begun = launcher.spawn, []
+
+    def one_only(server: Server, part: Part) -> None:
+        if begun:
+            raise InfraError("cannot start a process: no")
+        real(server, part)
+        begun.append(part.pid)
+
+    monkeypatch.setattr(launcher, "spawn", one_only)
+    with pytest.raises(InfraError, match="cannot start"):
+        start(two_roles(spec_of()))
+    assert begun and not Path(f"/proc/{begun[0]}").exists()
+    assert owners.all_owners(launcher.state) == []
+
+    begun.clear()
+    store = Command("store", [sys.executable, "-c", "import time; time.sleep(600)"], {})
+    server = start(two_roles(spec_of(name="l-2"), before=(store,)))
+    with pytest.raises(InfraError, match="cannot start"):
+        launcher.ready(server)
+    launcher.stop(server)
+    assert not Path(f"/proc/{begun[0]}").exists() and owners.all_owners(launcher.state) == []

@@ -332,11 +332,11 @@ def test_a_dead_launch_holds_nothing(
 def test_compile_caches_by_image_sku_and_driver(tmp_path: Path) -> None:
     """Another driver or image has another folder; it is cold until a server got ready with it."""
     pool, host = container_pool(tmp_path), Host("here")
-    first = compile_cache(host, pool, REF, "h200", "580.65")
+    first = compile_cache(host, pool, REF, "h200", "580.65", state=tmp_path)
     assert first.cold and Path(first.path).is_dir()
-    assert compile_cache(host, pool, REF, "h200", "580.65").cold
+    assert compile_cache(host, pool, REF, "h200", "580.65", state=tmp_path).cold
     mark_warm(host, first)
-    again = compile_cache(host, pool, REF.replace("v0.27.1", "other-tag"), "h200", "580.65")
+    again = compile_cache(host, pool, REF.replace("v0.27.1", "other-tag"), "h200", "580.65", state=tmp_path)
     assert again.path == first.path and not again.cold
     assert again.record() == {"key": first.key, "cold": False}
     keys = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isoline.errors import InputError
-from isoline.runners import owners
+from isoline.runners import owners, proc
 from isoline.runners.deploy import PartsLauncher
 from isoline.runners.engines import engine_adapter
 from isoline.runners.envs import Progress
@@ -59,6 +59,7 @@ class AttachedPart(Part):
 
     state: Path = Path()
     holder: Orchestrator | None = None
+    child: owners.Child | None = None
 
     @property
     def pid(self) -> int:
@@ -67,6 +68,9 @@ class AttachedPart(Part):
     def poll(self) -> ExitStatus | None:
         if self.holder is not None and life_of(self.holder) == "dead":
             return exit_status(None)
+        # Asked ten times a second while others measure: one process is looked at, not all of them.
+        if self.child is not None and proc.is_alive(self.child.pid, self.child.start_ticks):
+            return None
         return None if self.pids() else exit_status(None)
 
     def pids(self) -> set[int]:
@@ -81,6 +85,8 @@ class AttachedPart(Part):
 
 class AttachLauncher(PartsLauncher):
     """Measures on a held launch. ``start`` starts nothing and ``stop`` stops nothing."""
+
+    starts_servers = False
 
     def __init__(self, below: PartsLauncher, held: Held) -> None:
         super().__init__(below.settings, below.progress)
@@ -126,6 +132,7 @@ class AttachLauncher(PartsLauncher):
                     started_at=self._held.since,
                     state=self.state,
                     holder=self._held.orchestrator,
+                    child=owners.child_of(self.state, item.owner),
                 )
             )
         return server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError, InputError
@@ -31,8 +32,12 @@ def cache_key(image: str, sku: str, driver: str | None) -> str:
     return digest({"image": image.partition("@")[2] or image, "sku": sku, "driver": driver})[:16]
 
 
-def compile_cache(host: Host, pool: Pool, image: str, sku: str, driver: str | None) -> CompileCache:
+def compile_cache(
+    host: Host, pool: Pool, image: str, sku: str, driver: str | None, *, state: Path
+) -> CompileCache:
     """The cache of a launch on a node; its folder is made where it is not there.
+
+    :param state: our own state folder, which the pool's scratch folder may begin with.
 
     :raises InputError: when the pool names no scratch folder.
     :raises InfraError: when the folder cannot be made; also ``ToolUnavailableError``.
@@ -40,7 +45,7 @@ def compile_cache(host: Host, pool: Pool, image: str, sku: str, driver: str | No
     if pool.container is None:
         raise InputError("a pool without the part container has no scratch folder", where=f"pool {pool.name}")
     key = cache_key(image, sku, driver)
-    path = f"{pool.container.scratch.rstrip('/')}/compile/{key}"
+    path = str(pool.container.scratch_in(state) / "compile" / key)
     made = host.run(["mkdir", "-p", path])
     if not made.ok:
         raise InfraError(f"compile cache: {made.last_line()}", where=f"{host.name} {path}")

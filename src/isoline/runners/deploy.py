@@ -48,6 +48,8 @@ class PartsLauncher:
     """Base of the kinds. ``settings.state`` holds leases and owners' records."""
 
     kind = ""
+    starts_servers = True
+    """Whether a launch takes devices that were free before it and are free after it."""
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
         self.settings = settings
@@ -205,10 +207,14 @@ class PartsLauncher:
 
     def start_next(self, server: Server) -> None:
         """Start the group of programs that comes next."""
-        for part in server.waiting[0]:
+        group = server.waiting[0]
+        while group:
+            # Among those that run from now on: a start that fails half way is ended with the others.
+            part = group.pop(0)
+            server.parts.append(part)
             self.write_files(server.spec, part)
             self.spawn(server, part)
-        server.parts += server.waiting.pop(0)
+        server.waiting.pop(0)
 
     def again(self, server: Server, tried: set[int]) -> list[Part]:
         """End everything and start it anew on other ports, under the same owners.

@@ -286,6 +286,7 @@ class Launcher(Protocol):
     """One way to start servers."""
 
     kind: str
+    starts_servers: bool
 
     def stage(self, spec: LaunchSpec) -> Staged:
         """Make environment and weights ready, verified. :raises PhaseFailedError, InfraError:"""

@@ -6,11 +6,10 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-import httpx
-
 from isoline.runners import proc
 from isoline.runners.deadlines import STALL_S, ReadyBudget
 from isoline.runners.engines.base import EngineCallError
+from isoline.runners.engines.openai import call
 from isoline.runners.exits import KILLED_FROM_OUTSIDE, log_tail, reason_of_exit
 from isoline.runners.launcher import ExitStatus, Readiness, Server, ShouldStop, StoppedError
 from isoline.runners.parts import Part
@@ -103,10 +102,10 @@ class ReadyWait:
             return self.server.adapter.healthy(part.url)
         if part.command.ready is not None:
             try:
-                with httpx.Client(trust_env=False, timeout=PROBE_S) as client:
-                    return client.get(f"{part.url}/{part.command.ready.lstrip('/')}").status_code == 200
-            except httpx.HTTPError:
+                call("GET", f"{part.url}/{part.command.ready.lstrip('/')}", PROBE_S)
+            except EngineCallError:
                 return False
+            return True
         if part.command.ports:
             try:
                 with socket.create_connection((part.host, part.port), timeout=PROBE_S):

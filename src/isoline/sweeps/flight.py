@@ -71,7 +71,6 @@ class Flight(threading.Thread):
         self.journal = journal
         self.landed = Landed()
         self.is_over = False
-        self._launcher = launcher
         self._may_go = may_go
         self._on_sealed = on_sealed
         self._on_end = on_end

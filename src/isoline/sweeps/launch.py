@@ -146,7 +146,7 @@ def scratch_root(context: Context, node: Host | None) -> Path:
     """Where scratch folders of launches lie: below our state here, where the pool says on other machines."""
     if node is None or node.is_local or context.pool.container is None:
         return context.settings.state / "scratch"
-    return Path(context.pool.container.scratch)
+    return context.pool.container.scratch_in(context.settings.state)
 
 
 def recipe_files(project: Path, launch: PlanLaunch) -> dict[str, Path]:
@@ -202,6 +202,7 @@ class LaunchRun:
             node or Host("local"),
             devices or tuple(range(launch.gpus)),
             context.settings.state,
+            launcher.starts_servers,
         )
         self.compiled: CompileCache | None = None
         self._resources = contextlib.ExitStack()

@@ -20,9 +20,6 @@ from isoline.runners.preflight import as_json, for_launch, inspect, needs_of_poo
 from isoline.runners.sampler import DeviceSampler
 from isoline.runners.telemetry import Sample
 
-LOOKED_AT = ("process", "container")
-"""Kinds of pools whose machine is known before a launch; Slurm's is looked at inside the job."""
-
 FREE_S = {"nvidia": 60.0, "amd": 180.0}
 """How long device memory may take to come free after a stop: AMD's driver takes its time."""
 
@@ -35,14 +32,15 @@ class Surroundings:
     host: Host
     devices: tuple[int, ...]
     state: Path
+    starts_servers: bool = True  # else the devices are those of a server that runs before and after it
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
     sampler: DeviceSampler | None = None
 
     @property
     def is_seen(self) -> bool:
-        """Whether the machine can be looked at from here."""
-        return self.pool.launcher in LOOKED_AT
+        """Whether the machine is known before the launch; Slurm's is looked at inside the job."""
+        return self.pool.is_placed_by_us
 
     @property
     def vendor(self) -> str | None:
@@ -57,7 +55,7 @@ class Surroundings:
 
         :returns: what speaks against the launch.
         """
-        if not self.is_seen:
+        if not (self.is_seen and self.starts_servers):
             return []
         needs = for_launch(
             needs_of_pool(self.pool, state=str(self.state.absolute())),
@@ -82,7 +80,9 @@ class Surroundings:
         """
         if self.pool.launcher != "container" or self.vendor == "cpu" or image is None:
             return None
-        return compile_cache(self.host, self.pool, image, self.pool.sku, self.before.get("driver"))
+        return compile_cache(
+            self.host, self.pool, image, self.pool.sku, self.before.get("driver"), state=self.state
+        )
 
     def samples(self, from_ns: int | None = None, to_ns: int | None = None) -> list[Sample]:
         """The devices' telemetry in [from_ns, to_ns], epoch nanoseconds."""
@@ -112,7 +112,7 @@ class Surroundings:
         :returns: ``memory_not_freed`` when they are not in time: that machine takes no more launches.
         """
         vendor = self.vendor
-        if not self.is_seen or vendor not in FREE_S:
+        if not (self.is_seen and self.starts_servers) or vendor not in FREE_S:
             return None
         needs = for_launch(needs_of_pool(self.pool, state=str(self.state)), devices=self.devices)
         last = wait_until_idle(self.host, needs, FREE_S[vendor])
