@@ -74,6 +74,7 @@ SLURM = [
 ]
 IN_CI = [
     Moment("process", "server", K, "canary"),
+    Moment("process", "aiperf", S, "load"),
     Moment("container", "container", K, "load"),
     Moment("slurm", "slurmd", K, "load"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -139,6 +140,22 @@ def test_deadline_ends_it(spec: LoadSpec, stub: Path) -> None:
     """No load runs for hours: its deadline is a reason of its own."""
     outcome = _run(spec, stub, "polite wait", deadline_s=0.7)
     assert outcome.stop_reason == "load_timeout" and outcome.wall_s < 4
+
+
+def test_one_that_was_stopped_is_told_from_a_slow_one(
+    spec: LoadSpec, stub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held by SIGSTOP when its time is over: the load generator's end, not the engine's slowness."""
+    monkeypatch.setattr(supervise, "INTERRUPT_GRACE_S", 0.5)
+
+    def stop(progress: LoadProgress) -> None:
+        path = spec.artifact_dir / "pid"
+        if path.exists() and progress.elapsed_s < 1.5:
+            os.kill(int(path.read_text()), signal.SIGSTOP)
+
+    held = _run(spec, stub, "children wait", deadline_s=1.5, on_progress=stop)
+    assert held.stop_reason == "load_timeout" and held.was_stopped
+    assert not _run(spec, stub, "polite wait", deadline_s=0.7).was_stopped
 
 
 def test_nothing_of_it_stays(spec: LoadSpec, stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ class LoadOutcome:
     :param busy_share: process role (``worker``, ``timing_manager``, ...) to the highest CPU share
         of one core that a process of that role had over 2 s or more, from the first measured
         request on (starting up takes whole cores and does no harm).
+    :param was_stopped: a process of it stood still by a signal (SIGSTOP) when its time was over.
     :param longest_poll_gap_s: longest time between two looks of ours: how long we stood still.
     """
 
@@ -74,6 +75,7 @@ class LoadOutcome:
     cpu_s: float
     busy_share: dict[str, float] = field(default_factory=dict)
     longest_poll_gap_s: float = 0.0
+    was_stopped: bool = False
 
     @property
     def clock_step_s(self) -> float:
@@ -160,6 +162,15 @@ def end_session(session: int, wait_s: float = KILL_WAIT_S) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def _is_stopped(session: int) -> bool:
+    """Whether one of a session's processes stands still by a signal."""
+    for process in session_members(session):
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_STOPPED:
+                return True
+    return False
 
 
 class _Cpu:
@@ -289,6 +300,7 @@ def _watch(
     done = offset = 0
     stop_reason = ""
     interrupted_at = killed_at = None
+    was_stopped = False
     cpu = _Cpu()
     sampled = 0.0
     looked, gap = start, 0.0
@@ -298,6 +310,7 @@ def _watch(
         if interrupted_at is None:
             stop_reason = should_stop() or ("load_timeout" if now - start > deadline_s else "")
             if stop_reason:
+                was_stopped = _is_stopped(child.pid)
                 child.send_signal(signal.SIGINT)
                 interrupted_at = now
         elif killed_at is None and now - interrupted_at > INTERRUPT_GRACE_S:
@@ -324,4 +337,5 @@ def _watch(
         cpu_s=sum(cpu.seconds.values()),
         busy_share={role: round(share, 3) for role, share in sorted(cpu.busy.items())},
         longest_poll_gap_s=gap,
+        was_stopped=was_stopped,
     )

@@ -291,7 +291,9 @@ class Attempt:
         self.seen.foreign_cpu_share = foreign.foreign_share(
             before, foreign.mark(self.live.server.pids()), outcome.cpu_s, os.cpu_count() or 1
         )
-        if outcome.stop_reason == "load_timeout":
+        if outcome.stop_reason == "load_timeout" and outcome.was_stopped:
+            self._add("client_died", "it was stopped by a signal and did not go on")
+        elif outcome.stop_reason == "load_timeout":
             self._add("load_timeout", f"not done after {self.scenario.deadlines.load_s:g} s")
             if busy := foreign.busy_line(self.seen.foreign_cpu_share):
                 self._add("machine_busy", busy)
