@@ -58,6 +58,22 @@ def test_the_newest_equal_plan_goes_on(bundles: Any, store: Path) -> None:
     assert runs.find_run(store, other, None) is None
 
 
+def test_damage_in_one_run_stops_no_plan(bundles: Any, store: Path) -> None:
+    """Durations come from what can be read; a damaged point or start of an old run counts as none."""
+    plan = bundles.make_plan()
+    folder = bundles.make_run(store, plan, OLD)
+    whole = runs.past_durations(store)
+    points = [point.point_id for launch in plan.launches for point in launch.points]
+    assert sorted(whole.points) == sorted(points)
+    assert list(whole.launches) == [plan.launches[0].launch_digest]
+    (folder / points[0] / "1" / "point.json").write_text("{")
+    for path in folder.glob("_launch/*/launch.json"):
+        path.write_text("{")
+    left = runs.past_durations(store)
+    assert left.points == {name: took for name, took in whole.points.items() if name != points[0]}
+    assert left.launches == {}
+
+
 @pytest.mark.parametrize(("age_h", "is_found"), [(None, True), (10.0, True), (9.9, False)])
 def test_a_run_may_be_too_old(bundles: Any, store: Path, age_h: float | None, is_found: bool) -> None:
     """Only a run that is young enough goes on; ten hours is ten hours."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from itertools import islice
 from pathlib import Path
 
 from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord
 from isoline.runners.deadlines import PastLoad, weights_bytes
-from isoline.sweeps.runs import PAST_RUNS, runs_newest_first
+from isoline.sweeps.runs import PAST_RUNS, launch_records, runs_newest_first
 
 
 def past_loads(store: Path, pool: str) -> list[PastLoad]:
@@ -21,13 +19,9 @@ def past_loads(store: Path, pool: str) -> list[PastLoad]:
             for launch in run.plan.launches
             if launch.pool == pool
         }
-        for path in sorted((run.folder / "_launch").glob("*/launch.json")):
-            with contextlib.suppress(OSError, ValueError):  # `results verify` is who tells of damage
-                record = LaunchRecord.model_validate_json(path.read_bytes())
-                size = sizes.get(record.launch_digest)
-                ready = [
-                    row.duration_s for row in record.phases if row.name == "ready" and row.outcome == "ok"
-                ]
-                if size and ready and record.verdict is Verdict.VALID:
-                    found.append(PastLoad(size, ready[-1]))
+        for record in launch_records(run):
+            size = sizes.get(record.launch_digest)
+            ready = [row.duration_s for row in record.phases if row.name == "ready" and row.outcome == "ok"]
+            if size and ready and record.verdict is Verdict.VALID:
+                found.append(PastLoad(size, ready[-1]))
     return found

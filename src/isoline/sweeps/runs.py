@@ -188,6 +188,13 @@ def records(run: Run) -> dict[str, list[PointRecord]]:
     return {point.point_id: sealed_records(run, point.point_id) for point in points}
 
 
+def launch_records(run: Run) -> Iterator[LaunchRecord]:
+    """The sealed starts of a run, by name. What cannot be read is none: `results verify` tells of damage."""
+    for path in sorted(run.folder.glob("_launch/*/launch.json")):
+        with contextlib.suppress(OSError, ValueError):
+            yield LaunchRecord.model_validate_json(path.read_bytes())
+
+
 def verdicts(run: Run) -> dict[str, list[Verdict]]:
     """point id -> the verdicts of its sealed attempts, in order."""
     return {point_id: [item.verdict for item in items] for point_id, items in records(run).items()}
@@ -237,18 +244,23 @@ def measured_elsewhere(
         for point_id in wanted:
             if (run.run_id, point_id) in withdrawn:
                 continue
-            sealed = attempts(run.folder, point_id)
-            with contextlib.suppress(IncompleteError):
-                if sealed:
-                    last = read_point(sealed[-1])
-                    tasks = frozenset(item.task for item in last.accuracy)
-                    pool = pools.get(point_id, "")
-                    found[point_id] = Elsewhere(last.attempt, last.verdict, tasks, pool)
+            if (last := _counting(run, point_id)) is not None:
+                tasks = frozenset(item.task for item in last.accuracy)
+                pool = pools.get(point_id, "")
+                found[point_id] = Elsewhere(last.attempt, last.verdict, tasks, pool)
         curves = _curves(run)
         if found or keys & curves.keys():
             expected = frozenset([*pools, *(item.point_id for item in run.plan.reused)])
             others.append(OtherRun(run.run_id, found, curves, run.plan.sweep == plan.sweep, expected))
     return others
+
+
+def _counting(run: Run, point_id: str) -> PointRecord | None:
+    """The last sealed attempt at a point; None without one, or where it cannot be read."""
+    sealed = attempts(run.folder, point_id)
+    with contextlib.suppress(IncompleteError):
+        return read_point(sealed[-1]) if sealed else None
+    return None
 
 
 def _curves(run: Run) -> dict[str, dict[str, str]]:
@@ -268,15 +280,18 @@ PAST_RUNS = 20
 
 
 def past_durations(store: Path) -> Past:
-    """How long points took, and launches from start to ready, in the newest runs; seconds."""
+    """How long points took, and launches from start to ready, in the newest runs; seconds.
+
+    What cannot be read says nothing: a damaged bundle of one run stops no plan of another.
+    """
     points: dict[str, float] = {}
     launches: dict[str, float] = {}
     for run in islice(runs_newest_first(store), PAST_RUNS):
-        for point_id, sealed in records(run).items():
-            if sealed and sealed[-1].verdict is Verdict.VALID and point_id not in points:
-                points[point_id] = round(sum(row.duration_s for row in sealed[-1].phases), 1)
-        for path in (run.folder / "_launch").glob("*/launch.json"):
-            record = LaunchRecord.model_validate_json(path.read_bytes())
+        for name in [point.point_id for launch in run.plan.launches for point in launch.points]:
+            last = None if name in points else _counting(run, name)
+            if last is not None and last.verdict is Verdict.VALID:
+                points[name] = round(sum(row.duration_s for row in last.phases), 1)
+        for record in launch_records(run):
             if record.verdict is Verdict.VALID:
                 took = sum(row.duration_s for row in record.phases if row.name != "stop")
                 launches.setdefault(record.launch_digest, round(took, 1))

@@ -13,7 +13,7 @@ from isoline.results.reasons import Verdict
 from isoline.results.records import LaunchRecord, PointRecord, SkippedPoint, SkippedRecord
 from isoline.sweeps.control import Controls
 from isoline.sweeps.journal import JOURNAL, read_journal
-from isoline.sweeps.runs import Run, records
+from isoline.sweeps.runs import Run, launch_records, records
 from isoline.sweeps.schedule import Skip, next_close
 from isoline.sweeps.schedule_breaker import ImageState, Told, image_key, image_state, judge_start
 
@@ -39,9 +39,8 @@ class SoFar:
         for items in found.values():
             for item in items:
                 served[item.launch_id].append(item)
-        for path in sorted(run.folder.glob("_launch/*/launch.json")):
-            with contextlib.suppress(OSError, ValueError):  # `results verify` is who tells of damage
-                record = LaunchRecord.model_validate_json(path.read_bytes())
+        for record in launch_records(run):
+            with contextlib.suppress(ValueError):  # a moment that is none
                 self.note_start(record, served[record.launch_id])
 
     def note_attempt(self, record: PointRecord) -> None:
