@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from isoline.errors import InfraError
 
@@ -87,39 +88,44 @@ class Host:
             command = f"env {command}"
         return ["ssh", *SSH_OPTIONS, *self.ssh_options, self.address, "--", command]
 
+    def popen(self, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command there, in a session of its own: :func:`kill_session` ends its children too.
+
+        :param options: of :class:`subprocess.Popen`.
+        :raises OSError: when it cannot be started.
+        """
+        env = {**os.environ, **(self.env if self.is_local else {})}
+        return subprocess.Popen(self.words(argv), env=env, start_new_session=True, **options)
+
     def run(
         self,
         argv: Sequence[str],
         *,
         timeout_s: float = QUICK_S,
         input: str | None = None,
-        env: Mapping[str, str] | None = None,
     ) -> Done:
         """Run a command to its end and return what it said, whatever its exit code is.
 
-        :param env: added to the environment of a local command.
         :raises ToolUnavailableError: missing program, time-out, or a machine out of reach.
         """
         began = time.monotonic()
-        words = self.words(argv)
+        program = self.words(argv)[0]
         process = None
         try:
-            process = subprocess.Popen(
-                words,
+            process = self.popen(
+                argv,
                 stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **(self.env if self.is_local else {}), **(env or {})},
-                start_new_session=True,  # a time-out must end its children too
             )
             out, err = _talk(process, input, began + timeout_s)
         except FileNotFoundError:
             raise ToolUnavailableError(
-                f"{words[0]} is not on PATH", where=self.name, remedy=f"install {words[0]}"
+                f"{program} is not on PATH", where=self.name, remedy=f"install {program}"
             ) from None
         except OSError as error:
             raise ToolUnavailableError(
-                f"{words[0]} cannot be started: {error.strerror}", where=self.name
+                f"{program} cannot be started: {error.strerror}", where=self.name
             ) from error
         except _TooMuchError:
             raise ToolUnavailableError(
@@ -135,8 +141,7 @@ class Host:
             ) from None
         finally:
             if process is not None and process.poll() is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_session(process)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(5)
         done = Done(
@@ -157,6 +162,13 @@ class Host:
                 remedy=f"install {argv[0]} on that machine",
             )
         return done
+
+
+def kill_session(process: subprocess.Popen[Any]) -> None:
+    """Kill what :meth:`Host.popen` started, and its children, unless it has ended."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class _TooMuchError(Exception):

@@ -6,9 +6,7 @@ The job, a token in it too, goes through standard input: nothing of it stands in
 from __future__ import annotations
 
 import json
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from isoline.errors import InfraError
-from isoline.runners.hosts import SSH_FAILED, Host, ToolUnavailableError
+from isoline.runners.hosts import SSH_FAILED, Host, ToolUnavailableError, kill_session
 
 MODULES = ("fetch", "cache", "repo", "main")
 """Modules of the node's program, those that others import first."""
@@ -84,24 +82,17 @@ def run_job(
     :raises ToolUnavailableError: when the machine or its Python gives no answer.
     """
     python = sys.executable if host.is_local else "python3"
-    words = host.words([python, "-"])
+    words = [python, "-"]
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **(host.env if host.is_local else {})},
-            start_new_session=True,
-        )
+        process = host.popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
     except OSError as error:
-        raise ToolUnavailableError(f"{words[0]}: {error.strerror}", where=host.name) from error
+        program = host.words(words)[0]
+        raise ToolUnavailableError(f"{program}: {error.strerror}", where=host.name) from error
     try:
         return _talk(host, process, job, on_event, silence_s, should_stop)
     finally:
-        if process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process)
         process.wait()
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:

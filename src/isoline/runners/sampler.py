@@ -6,18 +6,15 @@ hundred milliseconds of a core to start on eight devices.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 
 from isoline.runners.devices import amd, cpu, nvidia, rocm
-from isoline.runners.hosts import Host
+from isoline.runners.hosts import Host, kill_session
 from isoline.runners.streams import AmdReader, CpuReader, NvidiaReader, Reader
 from isoline.runners.telemetry import Sample, SampleStore, write_samples
 
@@ -110,16 +107,14 @@ class DeviceSampler:
 
     def _read_on(self) -> None:
         reader = READERS[self._vendor]()
-        process = subprocess.Popen(
-            self.host.words(self.command),
+        process = self.host.popen(
+            self.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             bufsize=1,
-            env={**os.environ, **(self.host.env if self.host.is_local else {})},
-            start_new_session=True,
         )
         self._process = process
         if self._ended.is_set():  # close() came in between
@@ -143,7 +138,5 @@ class DeviceSampler:
         )
 
     def _end_process(self) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+        if self._process is not None:
+            kill_session(self._process)
