@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isoline.runners.node import cache as store
-from isoline.runners.node.fetch import FULL, Say, StageError
+from isoline.runners.node.fetch import FULL, Say, StageError, hash_file
 from isoline.runners.node.repo import is_whole, size_of, stage_repo, touched
 
 BEAT_S = 5.0
@@ -131,9 +131,7 @@ def check_file(job: store.Record, path: Path) -> None:
         raise StageError("infra", f"{job['argv'][0]} made no file")
     if job.get("sha256"):
         hasher = hashlib.sha256()
-        with path.open("rb") as content:
-            for piece in iter(lambda: content.read(1 << 20), b""):
-                hasher.update(piece)
+        hash_file(path, hasher)
         if hasher.hexdigest() != job["sha256"]:
             what = f"{path}: sha256 is {hasher.hexdigest()}, it should be {job['sha256']}"
             raise StageError("weights_digest_mismatch", what, "delete that file; it is made again")
