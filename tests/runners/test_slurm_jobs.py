@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.pools import Pool
-from isoline.runners import quarantine
+from isoline.runners import gc, quarantine
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.slurm_gc import Jobs
 from isoline.runners.slurm_job import FollowedJob
 from isoline.runners.slurm_jobs import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
-from isoline.runners.slurm_nodes import away_from
+from isoline.runners.slurm_nodes import Unclean, all_unclean, away_from, is_clean, note_unclean
 
 # As Slurm 22.05 prints it, shortened.
 LINE = (
@@ -177,3 +178,40 @@ def test_a_follower_lives_through_garbled_answers(tmp_path: Path, monkeypatch: p
     assert (job.nodes, job.job.state) == (["n1"], "RUNNING")
     tools(tmp_path, monkeypatch, scontrol=f"echo '{over}'")
     assert job.end(orderly_s=10, forced_s=10)
+
+
+def test_nodes_to_clean_are_kept_in_mind(tmp_path: Path) -> None:
+    """What stood in the way is known to the next run; a broken or renamed record is none, and stays."""
+    item = Unclean("p", "n[1-2]", "r", "l-1", "lost")
+    note_unclean(tmp_path, item)
+    (folder,) = tmp_path.iterdir()
+    (folder / "r-l-2.json").write_text('{"pool": "p"}')
+    (folder / "other.json").write_text((folder / "r-l-1.json").read_text())
+    assert all_unclean(tmp_path) == [item]
+    is_clean(tmp_path, item)
+    assert sorted(path.name for path in folder.iterdir()) == ["other.json", "r-l-2.json"]
+    assert all_unclean(tmp_path) == []
+
+
+def test_nodes_are_cleaned_by_the_pool_of_their_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pool's partition does not have them: asking there fails, and would be tried for ever."""
+    calls = tmp_path / "calls"
+    host = tools(
+        tmp_path,
+        monkeypatch,
+        scontrol=f"echo '{line('NODE_FAIL', nodes='n1')}'",
+        scancel="exit 0",
+        srun=f"echo \"$1\" >>{calls}; echo 'not available' >&2; exit 1",
+    )
+    jobs = Jobs()
+    for partition in ("cpu", "gpu"):
+        slurm = {"partition": partition, "container": "docker", "image_cache": "/images"}
+        container = {"device_profile": "cpu", "model_cache": "/m", "scratch": "/s"}
+        fields = {"schema_version": 1, "name": partition, "launcher": "slurm", "sku": "cpu"}
+        jobs.pools[partition] = Pool.model_validate({**fields, "slurm": slurm, "container": container})
+    left = gc.Left("job", "12", host.name, "r", "l-1", handle=(host, 12))
+    assert "not available" in jobs.remove(tmp_path, left)
+    assert calls.read_text().split() == ["--partition=cpu"]
+    assert [(item.pool, item.nodes) for item in all_unclean(tmp_path)] == [("cpu", "n1")]

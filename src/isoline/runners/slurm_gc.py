@@ -11,14 +11,7 @@ from isoline.runners.gc import Left
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.orchestrators import life_of
 from isoline.runners.slurm_job import FollowedJob
-from isoline.runners.slurm_nodes import (
-    Unclean,
-    all_unclean,
-    is_clean,
-    needs_sweep,
-    note_unclean,
-    sweep,
-)
+from isoline.runners.slurm_nodes import all_unclean, is_clean, needs_sweep, sweep, sweep_or_note
 
 
 class Jobs:
@@ -63,15 +56,18 @@ class Jobs:
                 return f"job {number} is {job.job.state}"
         except ToolUnavailableError as error:
             return error.line()
-        problems = []
-        if needs_sweep(job.job, forced=job.forced):
-            for pool in self.pools.values():
-                problem = sweep(host, pool, job.job.nodes, left.run_id, left.launch_id)
-                if problem:
-                    problems.append(problem)
-                    item = Unclean(pool.name, job.job.nodes, left.run_id, left.launch_id, problem)
-                    note_unclean(state, item)
-        return "; ".join(problems)
+        if not needs_sweep(job.job, forced=job.forced):
+            return ""
+        problems = [
+            sweep_or_note(host, state, pool, job.job.nodes, left.run_id, left.launch_id)
+            for pool in self._pools_with(job.job.partition)
+        ]
+        return "; ".join(problem for problem in problems if problem)
+
+    def _pools_with(self, partition: str) -> list[Pool]:
+        """Those whose jobs may run in a partition; all where a job's is not known."""
+        names = ((pool, pool.slurm.partition.split(",")) for pool in self.pools.values() if pool.slurm)
+        return [pool for pool, known in names if not partition or partition in known]
 
 
 class LostNodes:

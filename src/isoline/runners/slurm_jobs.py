@@ -64,6 +64,7 @@ class Job:
     run_s: float = 0.0
     limit_s: float | None = None
     was_preempted: bool = False
+    partition: str = ""
 
     @property
     def is_pending(self) -> bool:
@@ -129,6 +130,7 @@ def read_job(text: str) -> Job:
         run_s=seconds(found.get("RunTime", "")) or 0.0,
         limit_s=seconds(found.get("TimeLimit", "")),
         was_preempted=found.get("PreemptTime", "None") not in ("None", "", "Unknown"),
+        partition=found.get("Partition", ""),
     )
 
 

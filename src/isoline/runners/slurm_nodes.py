@@ -7,7 +7,6 @@ that is said.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from isoline.results.bundle import write_file
 from isoline.runners.hosts import Host, ToolUnavailableError
 from isoline.runners.quarantine import excluded_by, kept_away
 from isoline.runners.slurm_jobs import ASK_S, Job
+from isoline.runners.staterecord import read_record
 
 WAIT_S = 30
 STEP_S = 150.0
@@ -90,26 +90,36 @@ class Unclean:
     launch_id: str
     why: str
 
+    @property
+    def name(self) -> str:
+        """What its record is called."""
+        return f"{self.run_id}-{self.launch_id}"
+
 
 def _folder(state: Path) -> Path:
     return state / "unclean"
 
 
+def sweep_or_note(host: Host, state: Path, pool: Pool, nodes: str, run_id: str, launch_id: str) -> str:
+    """:func:`sweep`; where that does not work the nodes are kept in mind, see :func:`note_unclean`."""
+    problem = sweep(host, pool, nodes, run_id, launch_id)
+    if problem:
+        note_unclean(state, Unclean(pool.name, nodes, run_id, launch_id, problem))
+    return problem
+
+
 def note_unclean(state: Path, item: Unclean) -> None:
     """Keep in mind that these nodes are to be cleaned once they are back."""
     text = json.dumps(asdict(item), indent=1, ensure_ascii=False) + "\n"
-    write_file(_folder(state) / f"{item.run_id}-{item.launch_id}.json", text.encode())
+    write_file(_folder(state) / f"{item.name}.json", text.encode())
 
 
 def all_unclean(state: Path) -> list[Unclean]:
     """What is still to be cleaned; a broken record is none."""
-    found = []
-    for path in sorted(_folder(state).glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found.append(Unclean(**json.loads(path.read_text(encoding="utf-8"))))
-    return found
+    found = (read_record(path, Unclean, "name") for path in sorted(_folder(state).glob("*.json")))
+    return [item for item in found if item is not None]
 
 
 def is_clean(state: Path, item: Unclean) -> None:
     """Forget it."""
-    (_folder(state) / f"{item.run_id}-{item.launch_id}.json").unlink(missing_ok=True)
+    (_folder(state) / f"{item.name}.json").unlink(missing_ok=True)
