@@ -209,6 +209,9 @@ def test_a_phone_shows_everything_without_scrolling_sideways(watched: Watched) -
     assert watched.page.evaluate("document.documentElement.scrollWidth") == 390
     OUTPUT.mkdir(exist_ok=True)
     watched.page.screenshot(path=OUTPUT / "dashboard-390.png", full_page=True)
+    # Imported scenarios have names of fifty letters without a blank.
+    watched.page.evaluate("document.querySelectorAll('h2').forEach(h => h.textContent = 'a_b'.repeat(30))")
+    assert watched.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_a_hostile_address_and_hostile_names_stay_text(
