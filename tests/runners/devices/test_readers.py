@@ -60,7 +60,7 @@ def test_what_a_tool_does_not_say_is_none(fake_machine: Make, fakes: Any) -> Non
         this_host().run(["nvidia-smi", "--query-gpu=index,power.draw,utilization.gpu", "--format=csv"]).stdout
     )
     assert output.splitlines()[0] == "index, power.draw [W], utilization.gpu [%]"
-    (row,) = nvidia.parse_query(output, load_catalog().skus)
+    (row,) = nvidia.parse_facts(output, "gpu_uuid, pid", load_catalog().skus).devices
     assert (row.power_w, row.utilisation, row.memory_used_mb) == (None, None, None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,9 +28,6 @@ PROCESS_COMMAND = ("amd-smi", "process", "--json")
 VERSION_COMMAND = ("amd-smi", "version", "--json")
 LIST_COMMAND = ("amd-smi", "list", "--json")
 
-CAPPED = "ppt"
-"""The power limit holds the clocks: usual under load, and no fault."""
-
 
 def monitor_command() -> tuple[str, ...]:
     """A command that prints power, temperature, use and memory of every device once a second, as CSV.
@@ -47,13 +45,10 @@ def entries(output: str) -> dict[int, dict[str, Any]]:
 
     :raises UnreadableOutputError: when there is no such JSON.
     """
-    starts = [at for at in (output.find("["), output.find("{")) if at >= 0]
-    while starts:
-        at = min(starts)
+    for begin in re.finditer(r"[\[{]", output):
         try:
-            found, _ = json.JSONDecoder().raw_decode(output[at:])
+            found, _ = json.JSONDecoder().raw_decode(output, begin.start())
         except ValueError:
-            starts = [next_at for mark in "[{" if (next_at := output.find(mark, at + 1)) >= 0]
             continue
         if isinstance(found, dict):
             found = found.get("gpu_data")
@@ -119,16 +114,6 @@ def _device(
     skus: Mapping[str, Sku],
 ) -> Device:
     name = text(_first(facts, ("asic", "market_name"), ("board", "product_name")))
-    gfx = [
-        clock
-        for key, value in (_at(now, "clock") or {}).items()
-        if key.startswith("gfx") and (clock := number(_at(value, "clk"))) is not None
-    ]
-    tops = [
-        clock
-        for key, value in (_at(now, "clock") or {}).items()
-        if key.startswith("gfx") and (clock := number(_at(value, "max_clk"))) is not None
-    ]
     cap = _first(
         facts,
         ("limit", "ppt0", "socket_power_limit"),
@@ -145,8 +130,8 @@ def _device(
         utilisation=share(_at(now, "usage", "gfx_activity")),
         power_w=watts(_first(now, ("power", "socket_power"), ("power", "average_socket_power"))),
         power_cap_w=watts(cap),
-        clock_mhz=max(gfx, default=None),
-        clock_max_mhz=max(tops, default=None),
+        clock_mhz=_fastest(now, "clk"),
+        clock_max_mhz=_fastest(now, "max_clk"),
         memory_clock_mhz=number(_at(now, "clock", "mem_0", "clk")),
         temperature_c=number(_first(now, ("temperature", "hotspot"), ("temperature", "edge"))),
         ecc_corrected=count(_at(now, "ecc", "total_correctable_count")),
@@ -155,6 +140,12 @@ def _device(
         processes=_processes(running),
         bus=text(_at(facts, "bus", "bdf")),
     )
+
+
+def _fastest(now: Mapping[str, Any], name: str) -> float | None:
+    """The highest of one figure of the clocks of the device's parts (``gfx_0`` ...), MHz."""
+    parts = [value for key, value in (_at(now, "clock") or {}).items() if key.startswith("gfx")]
+    return max((found for part in parts if (found := number(_at(part, name))) is not None), default=None)
 
 
 def _throttle(now: Mapping[str, Any]) -> tuple[str, ...] | None:

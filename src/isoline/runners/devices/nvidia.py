@@ -94,11 +94,6 @@ def rows_of(output: str) -> list[dict[str, str]]:
     return [dict(zip(names, (cell.strip() for cell in line), strict=True)) for line in lines[1:]]
 
 
-def parse_query(output: str, skus: Mapping[str, Sku]) -> tuple[Device, ...]:
-    """Devices out of ``--query-gpu`` CSV with a header; columns that were not asked for are None."""
-    return tuple(_from_row(row, skus) for row in rows_of(output))
-
-
 def _from_row(row: Mapping[str, str], skus: Mapping[str, Sku]) -> Device:
     index = count(row.get("index"))
     if index is None:
@@ -115,7 +110,7 @@ def _from_row(row: Mapping[str, str], skus: Mapping[str, Sku]) -> Device:
         power_w=watts(row.get("power.draw")),
         power_cap_w=watts(row.get("power.limit")),
         clock_mhz=number(row.get("clocks.sm") or row.get("clocks.current.sm")),
-        clock_max_mhz=number(row.get("clocks.max.sm") or row.get("clocks.max.graphics")),
+        clock_max_mhz=number(row.get("clocks.max.sm")),
         memory_clock_mhz=number(row.get("clocks.mem") or row.get("clocks.current.memory")),
         temperature_c=number(row.get("temperature.gpu")),
         ecc_uncorrected=count(row.get("ecc.errors.uncorrected.volatile.total")),

@@ -13,7 +13,7 @@ from isoline.catalog.facts import load_catalog
 from isoline.catalog.skus import Sku
 from isoline.runners.devices import amd, cpu, nvidia, rocm
 from isoline.runners.devices.model import DeviceProcess, DeviceReport, UnreadableOutputError
-from isoline.runners.hosts import Done, Host, ToolUnavailableError
+from isoline.runners.hosts import Host, ToolUnavailableError
 
 TOOL_S = 30.0
 """Time-out of a device tool: without persistence mode eight devices take some seconds to wake."""
@@ -70,16 +70,11 @@ def _said(host: Host, argv: tuple[str, ...], timeout_s: float) -> str:
     done = host.run(argv, timeout_s=timeout_s)
     if not done.ok:
         raise ToolUnavailableError(
-            f"{argv[0]} failed: {_why(done)}",
+            f"{argv[0]} failed: {done.last_line()}",
             where=host.name,
             remedy=f"run `{shlex.join(argv[:3])}` by hand on that machine",
         )
     return done.stdout
-
-
-def _why(done: Done) -> str:
-    """nvidia-smi complains on its standard output."""
-    return done.last_line() or f"exit code {done.exit_code}"
 
 
 def _nvidia(host: Host, skus: Mapping[str, Sku], timeout_s: float) -> DeviceReport:
