@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from isoline.runners import sampler, telemetry
 from isoline.runners.hosts import this_host
 from isoline.runners.sampler import DeviceSampler
 from isoline.runners.streams import AmdReader, Clock, CpuReader, NvidiaReader
-from isoline.runners.telemetry import TELEMETRY_SCHEMA, Sample, SampleStore, windows_of, write_samples
+from isoline.runners.telemetry import TELEMETRY_SCHEMA, Sample, SampleStore, write_samples
 
 Make = Callable[..., Any]
 Eventually = Callable[..., None]
@@ -207,10 +208,11 @@ def test_slices_are_sorted_and_marked(tmp_path: Path) -> None:
     telemetry.mark(path, {"full": (S, 4 * S), "steady": None})
     table = pq.read_table(path)
     assert table.column("t_ns").to_pylist() == [n * S for n in (1, 2, 3, 4, 5)]
-    assert windows_of(table) == {"full": (S, 4 * S), "steady": None}
-    assert (table.schema.metadata or {})[b"isoline.schema_version"] == b"2"
+    said = table.schema.metadata or {}
+    assert json.loads(said[b"isoline.windows"]) == {"full": [S, 4 * S], "steady": None}
+    assert said[b"isoline.schema_version"] == b"2"
     assert power_of(table, gpus=1, sku="h200").energy(S, 4 * S).value_j == pytest.approx(300)
-    assert windows_of(TELEMETRY_SCHEMA.empty_table()) == {}
+    assert b"isoline.windows" not in (TELEMETRY_SCHEMA.metadata or {})
 
 
 def test_hours_of_samples_are_small() -> None:

@@ -32,13 +32,15 @@ def test_lines_of_a_growing_log_keep_a_start_alive(tmp_path: Path) -> None:
     log, other = tmp_path / "server.log", tmp_path / "server-decode.0.log"
     shard = "Loading safetensors checkpoint shards:  50% Completed | {}/4 [00:01<00:01, 1.0s/it]\n"
     log.write_text(shard.format(1))
-    progress = StartProgress("vllm", BUDGET, 0.0, [(log, log.stat().st_size)])
+    progress = StartProgress("vllm", BUDGET, 0.0)
+    progress.follow(log, log.stat().st_size)
     assert progress.tell(40, []) is None
     with log.open("a") as out:
         out.write(shard.format(2))
     assert progress.tell(49, []) is None
     other.write_text(shard.format(3)[:-1])
-    assert progress.tell(90, [], [other]) is None
+    progress.follow(other, 0)
+    assert progress.tell(90, []) is None
     with other.open("a") as out:
         out.write("\n")
     assert progress.tell(95, []) is None
@@ -51,7 +53,8 @@ def test_a_log_that_floods_is_read_at_its_end(tmp_path: Path) -> None:
     """Gigabytes of chatter between two looks cost little, and the last steps are still seen."""
     log = tmp_path / "server.log"
     log.write_bytes(b"chatter of no interest\n" * 1_000_000 + b"INFO Model loading took 12.66 GiB memory\n")
-    progress = StartProgress("vllm", BUDGET, 0.0, [(log, 0)])
+    progress = StartProgress("vllm", BUDGET, 0.0)
+    progress.follow(log, 0)
     assert progress.tell(49, []) is None
     assert progress.clock.progress == 49 and "Model loading took" in progress.clock.last
 

@@ -31,7 +31,6 @@ class ProcessPart(Part):
 
     state: Path = Path()
     process: subprocess.Popen[bytes] | None = None
-    start_ticks: int = 0
     forced: bool = False
 
     @property
@@ -132,8 +131,6 @@ class ProcessLauncher(PartsLauncher):
         part.process, part.log_offset = popen_in_session(
             words, env=dict(part.env), cwd=part.scratch, log=part.log
         )
-        found = proc.read_proc(part.process.pid)
-        part.start_ticks = found.start_ticks if found else 0
         part.started_at = utc_now()
 
 

@@ -26,30 +26,27 @@ class StartProgress:
     """The watchdog over one start.
 
     :param now: when it began, seconds of the clock that :meth:`tell` is given.
-    :param logs: (file, byte that this start's part begins at); files may appear later.
     """
 
-    def __init__(
-        self, engine: str, budget: ReadyBudget, now: float, logs: Iterable[tuple[Path, int]] = ()
-    ) -> None:
+    def __init__(self, engine: str, budget: ReadyBudget, now: float) -> None:
         self.clock = ReadyClock(budget, now)
         self._log = LogProgress(engine)
         self._meter = IoMeter()
-        self._places = dict(logs)
+        self._places: dict[Path, int] = {}
         self._has_log = False
 
     def follow(self, log: Path, offset: int) -> None:
-        """Read this log too, from a byte on; one that is followed already goes on where it was."""
+        """Read this log too, from a byte on; one that is followed already goes on where it was.
+
+        The file may appear later.
+        """
         self._places.setdefault(log, offset)
 
-    def tell(self, now: float, pids: Collection[int], logs: Iterable[Path] = ()) -> TooLate | None:
+    def tell(self, now: float, pids: Collection[int]) -> TooLate | None:
         """Look once; None: go on.
 
         :param pids: the server's processes on this machine; none: they run elsewhere.
-        :param logs: files that are there by now, besides those known already.
         """
-        for path in logs:
-            self._places.setdefault(path, 0)
         for path in self._places:
             self._read(path)
         seen = bytes_read(pids)

@@ -105,9 +105,3 @@ def mark(path: Path, windows: Mapping[str, tuple[int, int] | None]) -> None:
     table = pq.read_table(path)
     marked = {**(table.schema.metadata or {}), WINDOWS_KEY: json.dumps(said).encode()}
     pq.write_table(table.replace_schema_metadata(marked), path, compression="zstd")
-
-
-def windows_of(table: pa.Table) -> dict[str, tuple[int, int] | None]:
-    """The windows that a slice is marked with; empty where it is not."""
-    said = json.loads((table.schema.metadata or {}).get(WINDOWS_KEY, b"{}"))
-    return {name: None if span is None else (int(span[0]), int(span[1])) for name, span in said.items()}
