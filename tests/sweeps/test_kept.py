@@ -13,7 +13,7 @@ import pytest
 
 from isoline.catalog.documents import DocumentError
 from isoline.catalog.facts import catalog_of
-from isoline.catalog.treecache import cached_trees
+from isoline.catalog.treecache import cached_trees, pruned
 from isoline.results.records import Plan
 from isoline.sweeps import kept, sources
 from isoline.sweeps.plan import make_plan
@@ -231,5 +231,5 @@ def test_a_folder_that_cannot_be_written_is_no_error(fleet: Any, tmp_path: Path)
 
 def test_what_is_no_longer_used_goes_in_time(tmp_path: Path) -> None:
     """Once most of what is kept is unused, only what is used stays."""
-    assert kept.pruned(dict.fromkeys("abc", 1), {"d": 1}) == dict.fromkeys("abcd", 1)
-    assert kept.pruned(dict.fromkeys("abcd", 1), {"e": 1}) == {"e": 1}
+    assert pruned(dict.fromkeys("abc", 1), {"d": 1}) == dict.fromkeys("abcd", 1)
+    assert pruned(dict.fromkeys("abcd", 1), {"e": 1}) == {"e": 1}

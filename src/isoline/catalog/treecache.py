@@ -64,10 +64,15 @@ class TreeCache:
         """Write what was used, if anything is new. A folder that cannot be written is no error."""
         if not self._is_new:
             return
-        trees = {**self._known, **self._used} if len(self._known) < 4 * len(self._used) else self._used
+        trees = pruned(self._known, self._used)
         with contextlib.suppress(ValueError):
             text = json.dumps({"format": FORMAT, "trees": trees}, separators=(",", ":"))
             write_aside(self._path, text.encode())
+
+
+def pruned(known: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
+    """What a cache writes: old entries go once there are four times as many as are used."""
+    return {**known, **used} if len(known) < 4 * len(used) else used
 
 
 def write_aside(path: Path, data: bytes) -> None:

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool
-from isoline.catalog.treecache import hash_files, write_aside
+from isoline.catalog.treecache import hash_files, pruned, write_aside
 from isoline.recipes.inputs import Inputs
 from isoline.results.identity import canonical_json, digest_of_parts
 from isoline.sweeps.outline import Case, Draft, Outline, Start, TopologyOutline, start_of
@@ -125,11 +125,6 @@ class KeptPlans:
             separators=(",", ":"),
         ).encode()
         write_aside(self._path, self._head(body) + b"\n" + body)
-
-
-def pruned(known: dict[str, Any], used: dict[str, Any]) -> dict[str, Any]:
-    """What is written of a part: old entries go once there are four times as many as are used."""
-    return {**known, **used} if len(known) < 4 * len(used) else used
 
 
 def launches_key(draft: Draft, pool: bytes, inputs: Inputs) -> str | None:
