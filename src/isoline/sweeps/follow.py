@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from isoline.sweeps.journal import JOURNAL
+from isoline.sweeps.journal import JOURNAL, event_of
 from isoline.sweeps.runs import Run
 
 POLL_S = 0.25
@@ -114,11 +113,7 @@ def journal_events(
         offset += len(data)
         *lines, rest = (rest + data).split(b"\n")
         for text in lines:
-            try:
-                event = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "event" in event:
+            if (event := event_of(text)) is not None:
                 last = str(event["event"])
                 yield event
         if not data:

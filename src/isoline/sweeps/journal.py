@@ -40,6 +40,15 @@ class Journal:
             file.write(line + "\n")
 
 
+def event_of(line: str | bytes) -> dict[str, Any] | None:
+    """The event of a journal's line; None for one that was cut off."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None
+
+
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """The events of a journal, in order; lines that were cut off are left out."""
     events: list[dict[str, Any]] = []
@@ -48,11 +57,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     except OSError:
         return events
     for line in text.splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(event, dict) and "event" in event:
+        if (event := event_of(line)) is not None:
             events.append(event)
     return events
 
