@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from isoline.catalog.documents import Document, ValueAtError, must_know
 from isoline.catalog.facts import load_catalog
 from isoline.recipes.locked import NOT_CONTENT, Locked, check_locked
+from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.server import RoleServer, Server
 from isoline.recipes.sidecars import Sidecar
 from isoline.recipes.topology import RoleName, Topology
@@ -332,6 +333,12 @@ class Recipe(Document):
         if self.locked is not None:
             check_locked(self.content(), self.locked)
         return self
+
+    def depends_on_concurrency(self) -> bool:
+        """Whether any program of it is told something else at another concurrency."""
+        return depends_on_concurrency(self.server, self.roles.values()) or any(
+            item.depends_on_concurrency() for item in self.sidecars
+        )
 
     def content(self) -> dict[str, Any]:
         """What it says, defaults filled in, as JSON values; it validates as the same recipe. Files have no

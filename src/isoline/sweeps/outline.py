@@ -84,7 +84,6 @@ class Outline:
 def outline_of(loaded: LoadedRecipe) -> Outline:
     """The outline of a recipe, with the facts of the catalog that hold now."""
     from isoline.recipes.render import revision_of  # rendering is loaded where something is new
-    from isoline.recipes.resolve import depends_on_concurrency
 
     recipe = loaded.recipe
     real = recipe.speculative.model_copy(update={"acceptance": "real"})
@@ -100,8 +99,7 @@ def outline_of(loaded: LoadedRecipe) -> Outline:
         speculative_twin=real.label(),
         kv_offload=recipe.kv_offload.label(),
         is_pinned=recipe.speculative.acceptance == "pinned",
-        by_level=depends_on_concurrency(recipe.server, recipe.roles.values())
-        or any(item.depends_on_concurrency() for item in recipe.sidecars),
+        by_level=recipe.depends_on_concurrency(),
         channel=recipe.image.channel,
         canary=recipe.canary,
         files=recipe.files,

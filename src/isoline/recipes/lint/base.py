@@ -17,7 +17,7 @@ from isoline.catalog.trees import Loc, line_of, parse_yaml, read_text
 from isoline.recipes.extends import EXTENDS, merged_tree, place, read_base
 from isoline.recipes.load import LoadedRecipe, file_of
 from isoline.recipes.schema import Recipe
-from isoline.recipes.server import Parts, When
+from isoline.recipes.server import Condition, Parts, When
 from isoline.recipes.topology import Role, RoleName, Topology
 
 Severity = Literal["error", "warning", "note"]
@@ -108,6 +108,12 @@ class Case:
         """``tp8, decode, 8k1k at 64`` for messages."""
         role = "" if self.role_name == "aggregated" else f", {self.role_name}"
         return f"{self.topology.label()}{role}, {self.scenario.name} at concurrency {self.concurrency}"
+
+    def meets(self, condition: Condition) -> bool:
+        """Whether a condition of a recipe holds for it."""
+        return condition.holds(
+            concurrency=self.sized_for, scenario=self.scenario.name, topology=self.topology.label()
+        )
 
 
 @dataclass

@@ -8,9 +8,7 @@ from typing import Any
 from isoline.recipes.expressions import Number
 from isoline.recipes.lint.base import Case, Context, Finding, Rule, Said
 from isoline.recipes.lint.parts import Place, counts_in, evaluated, expressions, parts, values_for
-from isoline.recipes.resolve import depends_on_concurrency
 from isoline.recipes.schema import ANNOTATIONS
-from isoline.recipes.server import Condition
 from isoline.recipes.sidecars import Sidecar, flat_words
 from isoline.results.identity import digest
 
@@ -39,9 +37,7 @@ def bands(context: Context) -> Iterable[Finding]:
                 severity="warning",
             )
         below = top
-    if not depends_on_concurrency(context.recipe.server, context.recipe.roles.values()) and not any(
-        item.depends_on_concurrency() for item in context.recipe.sidecars
-    ):
+    if not context.recipe.depends_on_concurrency():
         said.add(
             ("launch_bands",),
             "no argument depends on the concurrency, so bands start more servers than are needed",
@@ -66,18 +62,12 @@ def conditions(context: Context) -> Iterable[Finding]:
             said.add((*loc, "if"), "this condition never holds", _nearest_case(when, cases))
     for index, sidecar in enumerate(context.recipe.sidecars):
         for place, condition in sidecar.conditions():
-            if not context.cases or any(_holds(condition, case) for case in context.cases):
+            if not context.cases or any(case.meets(condition) for case in context.cases):
                 continue
             what = "this condition" if place[0] == "command" else f"the condition of sidecar {sidecar.name}"
             mend = "mend it, or leave out what it is for"
             said.add(("sidecars", index, *place), f"{what} never holds", mend)
     return said
-
-
-def _holds(condition: Condition, case: Case) -> bool:
-    return condition.holds(
-        concurrency=case.sized_for, scenario=case.scenario.name, topology=case.topology.label()
-    )
 
 
 def _nearest_case(when: Any, cases: list[Case]) -> str:
@@ -99,14 +89,14 @@ def expression_values(context: Context) -> Iterable[Finding]:
                 _values_of(said, expressions(getattr(layer, kind), (*loc, kind)), values, case)
         if case.role_name == next(iter(case.topology.roles)):
             for index, sidecar in enumerate(context.recipe.sidecars):
-                if sidecar.when is None or _holds(sidecar.when, case):
+                if sidecar.when is None or case.meets(sidecar.when):
                     _values_of(said, _of_sidecar(sidecar, case, ("sidecars", index)), values, case)
     return said
 
 
 def _of_sidecar(sidecar: Sidecar, case: Case, loc: Place) -> Iterator[tuple[Place, str]]:
     """The expressions of a sidecar that count in a case."""
-    holds = {place[1]: _holds(condition, case) for place, condition in sidecar.conditions() if len(place) > 1}
+    holds = {place[1]: case.meets(condition) for place, condition in sidecar.conditions() if len(place) > 1}
     for place, text in flat_words(sidecar.command):
         if holds.get(place[0], True):
             yield from expressions(text, (*loc, "command", *place))

@@ -125,11 +125,7 @@ def evaluated(text: str, values: Mapping[str, Number | None]) -> tuple[Number | 
 
 def counts_in(context: Context, case: Case, condition: Any) -> bool:
     """Whether a part under ``condition`` (None: always) counts in a case."""
-    return condition is None or bool(
-        condition.if_.holds(
-            concurrency=case.sized_for, scenario=case.scenario.name, topology=case.topology.label()
-        )
-    )
+    return condition is None or case.meets(condition.if_)
 
 
 def value_loc(context: Context, case: Case, kind: str, name: str, *keys: str) -> Place:
