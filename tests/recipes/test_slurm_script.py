@@ -17,7 +17,7 @@ from isoline.catalog.pools import Pool
 from isoline.errors import InputError
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.placement import Place, placed
-from isoline.recipes.renderers.slurm import entry_port, filled_script, placeholders_of, slurm_script
+from isoline.recipes.renderers.slurm import filled_script, placeholders_of, slurm_script
 
 SRUN = r"""#!/bin/bash
 # Runs the step here: one task for each that was asked for, with its own signals.
@@ -259,15 +259,6 @@ def test_every_placeholder_must_have_a_plain_value() -> None:
     for value in ("/a b", "$(x)", "a;b", "'", "`", "a\nb"):
         with pytest.raises(InputError, match="scratch"):
             filled_script(text, {"port.a": "1", "scratch": value})
-
-
-def test_the_port_that_answers() -> None:
-    """It is the entry sidecar's, else the only worker's."""
-    assert entry_port(of()) == "port.router"
-    worker = Command("aggregated", [], {}, role="aggregated", gpus=1)
-    assert entry_port(Deployment(None, (), (worker,), ())) == "port.aggregated_0"
-    with pytest.raises(InputError, match="has no port"):
-        entry_port(Deployment(None, (), (worker,), (Command("router", [], {}, is_entry=True),)))
 
 
 def test_ranks_started_by_mpi_are_one_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -135,6 +136,11 @@ def deployment_of(identity: Mapping[str, Any]) -> Deployment:
         )
         (workers if is_worker else after if workers else before).append(command)
     return Deployment(identity["image"].get("ref"), tuple(before), tuple(workers), tuple(after))
+
+
+def config_text(content: Mapping[str, Any]) -> str:
+    """A configuration file of a command as it is written, without a line end."""
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
 
 
 def placeholders_in(words: list[str]) -> set[str]:

@@ -14,7 +14,6 @@ The placeholders of the text are :func:`placeholders_of`; a launcher fills them 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +21,7 @@ from dataclasses import replace
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Container, Pool, Slurm
 from isoline.errors import InputError
-from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, filled, placeholders_in
+from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, config_text, filled, placeholders_in
 from isoline.recipes.device_profiles import PROFILES
 from isoline.recipes.placement import Place, nodes_for, placed
 from isoline.recipes.renderers import slurm_parts as parts
@@ -65,19 +64,6 @@ def slurm_script(
 def placeholders_of(deployment: Deployment, pool: Pool) -> set[str]:
     """The names that a launcher has to fill in this launch's script."""
     return placeholders_in([slurm_script(deployment, pool)])
-
-
-def entry_port(deployment: Deployment) -> str:
-    """The placeholder of the port that answers requests, on the first node of the job.
-
-    :raises InputError: when the entry has no port of its own.
-    """
-    entry = deployment.entry
-    if entry.role is not None:
-        return f"port.{entry.name}_0"
-    if not entry.ports:
-        raise InputError(f"sidecar {entry.name} answers requests but has no port")
-    return f"port.{entry.ports[0]}"
 
 
 def filled_script(text: str, values: Mapping[str, str]) -> str:
@@ -183,8 +169,10 @@ class _Script:
         for command in self.deployment.commands:
             for name, content in sorted(command.config_files.items()):
                 folder = f"{{scratch}}/files/{command.name}"
-                text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
-                text = PLACEHOLDER.sub(lambda match, c=command: self._in_file(c, match, addresses), text)  # type: ignore[misc]
+                text = PLACEHOLDER.sub(
+                    lambda match, c=command: self._in_file(c, match, addresses),  # type: ignore[misc]
+                    config_text(content),
+                )
                 rows += [f"mkdir -p {folder}", f"cat >{folder}/{name} <<'FILE'", text, "FILE"]
         for name in self._own_files():
             rows += [f"base64 --decode >{{scratch}}/files/{name} <<'FILE'", f"{{content.{name}}}", "FILE"]

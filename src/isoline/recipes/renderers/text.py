@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import replace
 
 from isoline.catalog.pools import Pool
-from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment
+from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, config_text
 from isoline.recipes.renderers.container import container_argv
 
 _BARE = re.compile(r"^[A-Za-z0-9_@%+=:,./{}\[\]*-]+$")
@@ -32,8 +31,7 @@ def files_text(command: Command) -> list[str]:
     lines = []
     for name, content in sorted(command.config_files.items()):
         lines.append(f"# file {name}:")
-        text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True)
-        lines += [f"#   {row}" for row in text.splitlines()]
+        lines += [f"#   {row}" for row in config_text(content).splitlines()]
     return lines
 
 
