@@ -75,10 +75,7 @@ def _preflight(pool: Pool) -> Iterator[str]:
     if pool.launcher == "slurm" and pool.slurm is not None:
         yield shlex.join(partition_command(pool.slurm.partition))
         return
-    try:
-        commands = list(DEVICE_COMMANDS[vendor_of(pool.sku)])
-    except ToolUnavailableError:
-        commands = []
+    commands = list(DEVICE_COMMANDS.get(_vendor(pool), ()))
     if pool.launcher == "container" and pool.container is not None:
         commands.append(INFO[pool.container.runtime])
         commands += [("df", "-Pk", path) for path in (pool.container.model_cache, pool.container.scratch)]
@@ -107,12 +104,17 @@ def _start(launch: PlanLaunch, pool: Pool) -> Iterator[str]:
         yield text.plain(deployment).rstrip("\n")
 
 
-def _sampling(pool: Pool) -> str:
+def _vendor(pool: Pool) -> str:
+    """Whose devices it has; "" where no tool reads them."""
     try:
-        vendor = vendor_of(pool.sku)
+        return vendor_of(pool.sku)
     except ToolUnavailableError:
         return ""
-    return "" if vendor == "cpu" else shlex.join(sample_command(vendor))
+
+
+def _sampling(pool: Pool) -> str:
+    vendor = _vendor(pool)
+    return "" if vendor in ("", "cpu") else shlex.join(sample_command(vendor))
 
 
 def _spec(prepared: Prepared, launch: PlanLaunch, pool: Pool, point: PlanPoint) -> LoadSpec:

@@ -113,8 +113,9 @@ def budget_of(launches: Iterable[PlanLaunch], rates: Rates | None) -> dict[str, 
     """
     use = pool_use(launches)
     pools: list[dict[str, Any]] = []
+    exact: list[float | None] = []
     for name, one in use.items():
-        usd = rates.usd(one.sku, one.gpu_s / 60) if rates else None
+        exact.append(usd := rates.usd(one.sku, one.gpu_s / 60) if rates else None)
         pools.append(
             {
                 "pool": name,
@@ -126,10 +127,9 @@ def budget_of(launches: Iterable[PlanLaunch], rates: Rates | None) -> dict[str, 
         )
     unknown = list(dict.fromkeys(row["sku"] for row in pools if row["usd"] is None))
     note = f"no price for {', '.join(unknown)}" if rates else "no price list"
-    exact = [rates.usd(one.sku, one.gpu_s / 60) or 0.0 for one in use.values()] if rates else []
     return {
         "gpu_minutes": round(sum(one.gpu_s for one in use.values()) / 60, 1),
-        "usd": None if unknown else round(sum(exact), 2),
+        "usd": None if unknown else round(sum(usd or 0.0 for usd in exact), 2),
         "pools": pools,
         "prices": {"list": rates.version, "dated": rates.dated, "tier": rates.tier} if rates else None,
         "note": note if unknown else "",
