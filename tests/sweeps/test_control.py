@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isoline.results.reasons import Verdict
-from isoline.sweeps.control import NOTHING, Command, fold, give, new_command, read_commands, read_controls
+from isoline.sweeps.control import Command, Controls, fold, give, new_command, read_commands, read_controls
 
 
 def test_commands_count_in_their_order() -> None:
@@ -16,7 +16,7 @@ def test_commands_count_in_their_order() -> None:
     assert fold([pause]).is_paused and not fold([pause, resume]).is_paused
     assert fold([cancel]).is_cancelled and not fold([cancel, resume]).is_cancelled
     assert fold([resume, cancel, pause]).is_cancelled
-    assert fold([]) == NOTHING
+    assert fold([]) == Controls()
     skipped = fold([Command("skip", "t", "abcdefabcd-2", reason="slow")])
     assert skipped.why_skipped("abcdefabcd" + "0" * 54) == "skipped by hand: slow"
     assert skipped.why_skipped("0" * 64) == ""

@@ -67,9 +67,6 @@ class Controls:
         return ""
 
 
-NOTHING = Controls()
-
-
 def fold(commands: Iterable[Command]) -> Controls:
     """What commands say together, in the order in which they were given. Pure."""
     is_paused = is_cancelled = False

@@ -53,9 +53,6 @@ class ImageState:
     hold: Hold | None = None
 
 
-UNKNOWN = ImageState()
-
-
 def image_key(launch: PlanLaunch) -> str:
     """``<image> on <sku>`` of a launch, short and the same for all that share both.
 
