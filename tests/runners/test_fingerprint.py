@@ -15,6 +15,7 @@ from isoline.runners.fingerprint import (
     compare,
     fingerprint,
     node_fingerprint,
+    parse_base,
     parse_cpuinfo,
     parse_nics,
     parse_os_release,
@@ -136,3 +137,10 @@ def test_network_cards_are_read() -> None:
         "eth1": {"mbit_s": None, "driver": "ice"},
         "eth2": {"mbit_s": None, "driver": "igb"},
     }
+
+
+def test_garbled_answers_of_another_machine_are_null() -> None:
+    """Lines that say nothing are passed by: a fingerprint is never what stops a launch."""
+    found = parse_base("=isoline= memory\nMemTotal:\nSwapTotal: none kB\nMemFree: 1 kB\n")
+    assert (found["memory_bytes"], found["swap_bytes"]) == (None, None)
+    assert parse_nics("\neth0 100 ice\n") == {"eth0": {"mbit_s": 100, "driver": "ice"}}

@@ -100,10 +100,10 @@ def parse_rails(output: str) -> tuple[Rail, ...]:
     return tuple(Rail(name, state, rate, layer) for name, state, rate, layer in cells)
 
 
-def parse_meminfo(output: str) -> int | None:
-    """MemTotal in bytes."""
+def parse_meminfo(output: str, name: str = "MemTotal") -> int | None:
+    """A value of /proc/meminfo in bytes."""
     for line in output.splitlines():
-        if line.startswith("MemTotal:") and (words := line.split()[1:]) and words[0].isdecimal():
+        if line.startswith(f"{name}:") and (words := line.split()[1:]) and words[0].isdecimal():
             return int(words[0]) * KB
     return None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from isoline.runners.detect import INFINIBAND, RAILS_SCRIPT, parse_rails
+from isoline.runners.detect import INFINIBAND, RAILS_SCRIPT, parse_meminfo, parse_rails
 from isoline.runners.devices.model import Device, DeviceReport
 from isoline.runners.devices.reader import read_devices
 from isoline.runners.hosts import Host, ToolUnavailableError
@@ -135,11 +135,7 @@ def parse_base(output: str) -> dict[str, Any]:
     """The fields of :func:`fingerprint` of another machine; what only a process there could say is null."""
     said = sections(output)
     cpu = parse_cpuinfo(said.get("cpuinfo", ""))
-    memory = {
-        line.split(":")[0]: int(line.split()[1]) * 1024
-        for line in said.get("memory", "").splitlines()
-        if line.startswith(("MemTotal:", "SwapTotal:"))
-    }
+    memory = said.get("memory", "")
     cores = said.get("cores", "")
     return {
         "hostname": said.get("hostname") or None,
@@ -149,8 +145,8 @@ def parse_base(output: str) -> dict[str, Any]:
         "cores_logical": int(cores) if cores.isdigit() else None,
         "cores_physical": None,
         "cores_usable": None,
-        "memory_bytes": memory.get("MemTotal"),
-        "swap_bytes": memory.get("SwapTotal"),
+        "memory_bytes": parse_meminfo(memory),
+        "swap_bytes": parse_meminfo(memory, "SwapTotal"),
         "architecture": said.get("architecture") or None,
         "kernel": said.get("kernel") or None,
         "os": parse_os_release(said.get("os", "")),
@@ -164,7 +160,9 @@ def parse_nics(text: str) -> dict[str, dict[str, Any]]:
     """Network cards by name: Mb/s and kernel driver; a card that is down has no speed."""
     found: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
-        name, *rest = line.split()
+        name, *rest = line.split() or [""]
+        if not name:
+            continue
         speed = next((int(word) for word in rest if word.lstrip("-").isdigit()), None)
         driver = next((word for word in rest if not word.lstrip("-").isdigit()), None)
         found[name] = {"mbit_s": speed if speed is not None and speed > 0 else None, "driver": driver}

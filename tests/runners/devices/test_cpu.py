@@ -62,6 +62,7 @@ def test_use_is_the_busy_share() -> None:
 
 
 def test_a_script_that_was_cut_is_no_answer() -> None:
-    """Output without its end is refused."""
-    with pytest.raises(UnreadableOutputError):
-        CpuReading("ticks 1 2 3 4 5 6 7 8\nMemTotal 5\n")
+    """Output without its end is refused, and so are ticks that the kernel does not show."""
+    for said in ("ticks 1 2 3 4 5 6 7 8\nMemTotal 5\n", "ticks \nend", "ticks 1 2 x 4 5 6\nend"):
+        with pytest.raises(UnreadableOutputError):
+            CpuReading(said)

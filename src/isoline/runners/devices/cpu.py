@@ -69,6 +69,8 @@ class CpuReading:
     def _take(self, name: str, values: list[str]) -> None:
         value = number(values[-1]) if values else None
         if name == "ticks":
+            if len(values) < 5 or not all(item.isdecimal() for item in values):
+                raise UnreadableOutputError("the kernel does not say how busy its processors were")
             ticks = [float(item) for item in values[:8]]
             self.total_s = sum(ticks) / TICK
             self.busy_s = (sum(ticks) - ticks[3] - ticks[4]) / TICK
