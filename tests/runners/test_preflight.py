@@ -33,6 +33,8 @@ from isoline.runners.preflight import (
 
 Make = Callable[..., Any]
 H200 = Needs(sku="h200", accelerators=8)
+NOBODY = 4194400
+"""A process that no machine has: above the largest number that Linux gives."""
 
 
 def codes(needs: Needs, host: Host | None = None) -> list[str]:
@@ -118,9 +120,9 @@ def test_amd_lists_a_process_under_every_device(fake_machine: Make, fakes: Any) 
     """Only the device whose memory is in use is busy."""
     machine = fake_machine(["amd-smi"], fakes.mi355xs(2), **fakes.AMD)
     for number, used in ((0, 270000), (1, 300)):
-        machine.change(number, used=used, processes=[[77, "python3", 270000, "C"]])
+        machine.change(number, used=used, processes=[[NOBODY, "python3", 270000, "C"]])
     (problem,) = preflight(this_host(), Needs(sku="mi355x", accelerators=2))
-    assert problem.code == "gpu_busy" and "device 0: pid 77 (python3)" in problem.detail
+    assert problem.code == "gpu_busy" and f"device 0: pid {NOBODY} (python3)" in problem.detail
     assert "device 1" not in problem.detail
 
 

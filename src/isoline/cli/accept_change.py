@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isoline.cli.options import DryRunOption
 from isoline.errors import InputError
 from isoline.settings import load_settings
 
@@ -16,9 +17,7 @@ def accept_change(
     from_run: Annotated[str, typer.Option("--from", metavar="RUN", help="The first run at the new level.")],
     reason: Annotated[str, typer.Option(help="Why the step is known and wanted.")],
     reviewer: Annotated[str, typer.Option(help="Who agrees: a role or a public handle.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, change nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Accept a step of a curve: from that run on its baseline starts anew.
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isoline.cli.frontier import parse_at, requests_of, select
+from isoline.cli.options import ModelOption, ScenarioOption, TierOption, XOption
 from isoline.cli.output import FormatOption, cell_text, emit
-from isoline.cli.selection import one_curve, title
+from isoline.cli.selection import one_curve, parse_at, requests_of, select, title
 from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
@@ -29,12 +29,10 @@ def compare(
         str | None,
         typer.Option(help="What to compare, also cost, such as usd_per_m_total_tokens; default: the y axis."),
     ] = None,
-    x: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
-    tier: Annotated[str | None, typer.Option(help="Tier of the price list; default: the setting.")] = None,
+    x: XOption = None,
+    model: ModelOption = None,
+    scenario: ScenarioOption = None,
+    tier: TierOption = None,
     format: FormatOption = "table",
 ) -> None:
     """A against B at the same x: like readings, their ratio (A / B) and its interval.

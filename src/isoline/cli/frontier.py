@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isoline.cli.options import (
+    EngineOption,
+    ModelOption,
+    PrecisionOption,
+    ScenarioOption,
+    SkuOption,
+    XOption,
+    YOption,
+)
 from isoline.cli.output import FormatOption, cell_text, emit
-from isoline.errors import InputError
-from isoline.settings import Settings, load_settings
+from isoline.cli.selection import parse_at, requests_of, select
+from isoline.settings import load_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,22 +28,18 @@ Row = Mapping[str, Any]
 
 
 def frontier(
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
-    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Only this engine.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Only this precision of the weights.")] = None,
+    model: ModelOption = None,
+    scenario: ScenarioOption = None,
+    sku: SkuOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
     sweep: Annotated[str | None, typer.Option(help="The newest run of this sweep.")] = None,
     run: Annotated[
         str | None,
         typer.Option(help="One run, or 'newest': of each curve its newest run, complete or not."),
     ] = None,
-    x: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
-    ] = None,
-    y: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Vertical axis; default: the scenario's.")
-    ] = None,
+    x: XOption = None,
+    y: YOption = None,
     at: Annotated[
         str | None,
         typer.Option(metavar="X,X,...", help="Read the frontier at these values of x (CSV: only these)."),
@@ -79,94 +82,6 @@ def frontier(
             if number:
                 print()
             print_curve(curve)
-
-
-def parse_at(text: str | None) -> list[float] | None:
-    """``20,40`` as numbers.
-
-    :raises InputError: for what is no finite number.
-    """
-    if text is None:
-        return None
-    import math
-
-    values = []
-    for part in text.split(","):
-        try:
-            value = float(part)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise InputError(
-                f"not a number: {part.strip()!r}", where="--at", remedy="write for example --at 20,40"
-            )
-        values.append(value)
-    return values
-
-
-def select(
-    settings: Settings, filters: Mapping[str, str | None], *, sweep: str | None = None, run: str | None = None
-) -> pd.DataFrame:
-    """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
-
-    :raises InputError: when nothing matches; names what there is.
-    """
-    from isoline.results.snapshots import NEWEST, snapshot_points
-    from isoline.results.warehouse import open_reader
-
-    con = open_reader(settings.warehouse)
-    try:
-        runs = con.execute("SELECT run_id, sweep FROM runs ORDER BY started_at DESC, run_id DESC").fetchall()
-        if not runs:
-            raise InputError(
-                "the warehouse holds no run",
-                where=str(settings.warehouse),
-                remedy="measure with `isoline sweep run demo`, then `isoline results ingest`",
-            )
-        if run is not None and run != NEWEST:
-            known(run, [name for name, _ in runs], "run")
-        if sweep is not None:
-            known(sweep, [name for _, name in runs], "sweep")
-            if run is None or run == NEWEST:
-                run = next(name for name, of in runs if of == sweep)
-        points = snapshot_points(con, run=run, sweep=sweep, **filters)
-        if points.empty:
-            everything = snapshot_points(con, run=run, sweep=sweep)
-            if everything.empty and run is None:
-                raise InputError(
-                    "no curve has a complete run yet", remedy="see incomplete ones with --run newest"
-                )
-            for name, value in filters.items():
-                if value is not None:
-                    option = "precision" if name == "weight_precision" else name
-                    known(value, [str(item) for item in everything[name].dropna()], option)
-            raise InputError("no points match all of these filters", remedy="leave one of them out")
-        return points
-    finally:
-        con.close()
-
-
-def known(value: str, values: Sequence[str], what: str) -> None:
-    """Refuse a value that is not there, with the nearest one that is.
-
-    :raises InputError: when ``value`` is not among ``values``.
-    """
-    names = list(dict.fromkeys(values))
-    if value in names:
-        return
-    near = get_close_matches(value, names, n=1, cutoff=0.5)
-    remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(names[:8]) or 'none'}"
-    raise InputError(f"no {what} {value!r}", where=f"--{what}", remedy=remedy)
-
-
-def requests_of(bundle: Path) -> Any:
-    """The per-request table of a bundle; None where it is gone."""
-    path = bundle / "requests.parquet"
-    if not path.is_file():
-        return None  # thinned, or another machine's store: the interval is then unknown
-    import pyarrow.parquet as pq
-
-    return pq.read_table(path)
 
 
 def curve_document(rows: Sequence[Row], readings: Sequence[Row], points: pd.DataFrame) -> dict[str, Any]:

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from isoline.cli.frontier import known, parse_at
+from isoline.cli.options import (
+    EngineOption,
+    ModelOption,
+    PrecisionOption,
+    ScenarioOption,
+    SkuOption,
+    XOption,
+)
 from isoline.cli.output import FormatOption, emit
-from isoline.cli.selection import title
+from isoline.cli.selection import parse_at, refuse_unknown, title
 from isoline.errors import GateFailedError, InputError
 from isoline.settings import load_settings
 
@@ -24,11 +31,11 @@ Shown = Literal["readings", "points"]
 
 
 def history(
-    model: Annotated[str | None, typer.Option(help="Only this model.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="Only this scenario.")] = None,
-    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Only this engine.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Only this precision of the weights.")] = None,
+    model: ModelOption = None,
+    scenario: ScenarioOption = None,
+    sku: SkuOption = None,
+    engine: EngineOption = None,
+    precision: PrecisionOption = None,
     curve: Annotated[str | None, typer.Option(help="Only the curve with this key.")] = None,
     of: Annotated[
         Shown, typer.Option(help="Readings of curves at values of x, or the points that are the evidence.")
@@ -41,9 +48,7 @@ def history(
         Literal["step", "estimate"],
         typer.Option(help="Of readings. A step jumps where a point passes x, an estimate hardly moves."),
     ] = "estimate",
-    x: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
-    ] = None,
+    x: XOption = None,
     metric: Annotated[
         str | None, typer.Option(help="What to follow; default: the scenario's y axis.")
     ] = None,
@@ -77,11 +82,7 @@ def history(
     try:
         points = timeline_points(con, **filters)
         if points.empty:
-            everything = timeline_points(con)
-            for name, value in filters.items():
-                if value is not None:
-                    option = {"weight_precision": "precision", "curve_key": "curve"}.get(name, name)
-                    known(value, [str(item) for item in everything[name].dropna()], option)
+            refuse_unknown(filters, timeline_points(con))
             raise InputError("no published run matches", remedy="leave a filter out, or measure a night")
     finally:
         con.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isoline.cli.options import PoolArgument
 from isoline.cli.output import FormatOption, emit
 from isoline.errors import InputError
 from isoline.settings import load_settings
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from isoline.runners.preflight import NodeReport
 
 STATES = {True: "ok", False: "wrong", None: "unknown"}
-PoolArgument = Annotated[str, typer.Argument(help="The pool's name: runners/<name>.yaml.")]
 
 
 def check(

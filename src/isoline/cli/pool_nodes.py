@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from isoline.cli.options import DryRunOption
 from isoline.cli.output import FormatOption, emit
 from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
@@ -25,7 +26,6 @@ ReasonOption = Annotated[str, typer.Option(help="Why; shown wherever the node is
 UntilOption = Annotated[
     str | None, typer.Option(help="Until when: 6h, 90m, 2d, or a time such as 2026-12-01T07:00Z.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 LONGEST_NAME = 200
 """Letters of a node's name: its record is a file of that name."""
@@ -126,20 +126,20 @@ def _hold(
 
 
 def drain(
-    node: NodeArgument, reason: ReasonOption, until: UntilOption = None, dry_run: DryRun = False
+    node: NodeArgument, reason: ReasonOption, until: UntilOption = None, dry_run: DryRunOption = False
 ) -> None:
     """Let a node take nothing new, for work on it: until it is released, or until a time."""
     _hold("drained", node, reason, until, dry_run)
 
 
 def quarantine(
-    node: NodeArgument, reason: ReasonOption, until: UntilOption = None, dry_run: DryRun = False
+    node: NodeArgument, reason: ReasonOption, until: UntilOption = None, dry_run: DryRunOption = False
 ) -> None:
     """Let a node that is suspected take nothing new; it ends by itself, after 6 hours or at a time."""
     _hold("quarantined", node, reason, until, dry_run)
 
 
-def release(node: NodeArgument, dry_run: DryRun = False) -> None:
+def release(node: NodeArgument, dry_run: DryRunOption = False) -> None:
     """Let a node take launches again, and forget its errors."""
     from isoline.runners.quarantine import read_node
     from isoline.runners.quarantine import release as release_node

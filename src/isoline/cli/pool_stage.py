@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isoline.cli.options import PoolArgument
 from isoline.cli.output import FormatOption, emit
 from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from isoline.runners.staging_items import Item
     from isoline.runners.staging_place import Staged
 
-PoolArgument = Annotated[str, typer.Argument(help="The pool's name: runners/<name>.yaml.")]
 ItemArgument = Annotated[str, typer.Argument(help="An item, by its name in `pool stage … --dry-run`.")]
 COLUMNS = ["node", "item", "kind", "id", "revision", "state", "gb", "detail"]
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from isoline.cli.output import Format, FormatOption, emit
+from isoline.cli import accept_change, results_import
+from isoline.cli.ingested import show
+from isoline.cli.options import DryRunOption, StoreOption, WaitOption, WarehouseOption
+from isoline.cli.output import FormatOption, emit
 from isoline.errors import IncompleteError, InputError
 from isoline.settings import Settings, load_settings
 
-if TYPE_CHECKING:
-    from isoline.results.ingest import IngestReport
-
 app = typer.Typer(help="Ingest, rebuild, query and verify results.")
-
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Where sealed bundles are; default: the setting.")
-]
-WarehouseOption = Annotated[
-    Path | None, typer.Option("--warehouse", help="The DuckDB file; default: the setting.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, change nothing.")]
 
 
 def _settings(store: Path | None, warehouse: Path | None) -> Settings:
@@ -42,7 +34,7 @@ def ingest(
     as_: Annotated[
         str | None, typer.Option("--as", metavar="FORMAT", help="Take files of others for this format.")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")] = 0.0,
+    wait: WaitOption = 0.0,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
     warehouse: WarehouseOption = None,
@@ -62,12 +54,10 @@ def ingest(
         from isoline.results.import_store import Said
 
         own = [path for path in paths or () if path not in foreign]
-        isoline.cli.results_import.bring_in(
-            settings, foreign, own, Said(as_), format, wait=wait, dry_run=dry_run
-        )
+        results_import.bring_in(settings, foreign, own, Said(as_), format, wait=wait, dry_run=dry_run)
         return
     report = run(settings, paths or None, wait_s=wait, dry_run=dry_run)
-    _show(report, format, dry_run)
+    show(report, format, dry_run)
 
 
 def _is_foreign(path: Path, store: Path) -> bool:
@@ -94,7 +84,7 @@ def rebuild(
     from isoline.results.maintain import rebuild as run
 
     report = run(_settings(store, warehouse), to, dry_run=dry_run)
-    _show(report, format, dry_run)
+    show(report, format, dry_run)
 
 
 @app.command()
@@ -142,41 +132,6 @@ def verify(
         raise IncompleteError(f"{len(problems)} problems in the store")
 
 
-def _show(report: IngestReport, format: Format, dry_run: bool) -> None:
-    quarantined: list[dict[str, Any]] = [
-        {"path": bad.path, "kind": bad.kind, "reason": bad.reason} for bad in report.quarantined
-    ]
-    count = len(quarantined)
-    if format == "table":
-        verb = "would ingest" if dry_run else "ingested"
-        typer.echo(f"{verb} {report.ingested} bundles, {report.unchanged} unchanged, {count} quarantined")
-        if quarantined:
-            emit(quarantined, "table", title="Quarantine")
-    else:
-        row: dict[str, Any] = {
-            "ingested": report.ingested,
-            "unchanged": report.unchanged,
-            "runs": report.runs,
-            "quarantined": quarantined,
-        }
-        emit([row], format)
-    for line in report.warnings:
-        typer.echo(f"warning: {line}", err=True)
-    if quarantined:
-        raise IncompleteError(
-            f"{count} {_what(report, count)} in quarantine",
-            remedy="read the reasons; each ingest tries them again",
-        )
-
-
-def _what(report: IngestReport, count: int) -> str:
-    kinds = {"row" if bad.kind == "import" else "bundle" for bad in report.quarantined}
-    noun = kinds.pop() if len(kinds) == 1 else "item"
-    return f"{noun}s are" if count > 1 else f"{noun} is"
-
-
-# The import module adds `import` and `replay` to this group.
-import isoline.cli.accept_change  # noqa: E402
-import isoline.cli.results_import  # noqa: E402
-
-app.command("accept-change")(isoline.cli.accept_change.accept_change)
+app.command("import")(results_import.import_)
+app.command("replay")(results_import.replay)
+app.command("accept-change")(accept_change.accept_change)

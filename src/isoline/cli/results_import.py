@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isoline.cli.output import Format, FormatOption, emit
-from isoline.cli.results import DryRunOption, StoreOption, WarehouseOption, app
-from isoline.errors import IncompleteError, InputError
+from isoline.cli.ingested import show_import
+from isoline.cli.options import DryRunOption, StoreOption, WaitOption, WarehouseOption
+from isoline.cli.output import Format, FormatOption
+from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from isoline.results.import_store import Kept, Said
-    from isoline.results.ingest import IngestReport
-
-WaitOption = Annotated[float, typer.Option(min=0, help="How long to wait for another writer, seconds.")]
+    from isoline.results.import_store import Said
 
 
-@app.command("import")
 def import_(
     paths: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
     as_: Annotated[
@@ -91,7 +88,6 @@ def bring_in(
     show_import(kept, ingest(settings, own, wait_s=wait), format, dry_run)
 
 
-@app.command()
 def replay(
     wait: WaitOption = 0.0,
     dry_run: DryRunOption = False,
@@ -118,54 +114,3 @@ def _pairs(given: list[str]) -> dict[str, str]:
             raise InputError(f"not NAME=VALUE: {item!r}", where="--set", remedy="write --set gpus=8")
         found[name.strip()] = value.strip()
     return found
-
-
-def show_import(kept: Kept | None, report: IngestReport, format: Format, dry_run: bool) -> None:
-    """What was kept, what landed and what was refused.
-
-    :raises IncompleteError: when anything is in quarantine.
-    """
-    landing = report.imported
-    quarantined = [{"path": bad.path, "kind": bad.kind, "reason": bad.reason} for bad in report.quarantined]
-    if format == "table":
-        if kept is not None:
-            verb = "would keep" if dry_run else "kept"
-            typer.echo(
-                f"{verb} {kept.files} new files; {kept.known} were there already, {kept.skipped} skipped"
-            )
-        rows = ", ".join(f"{count} {name}" for name, count in landing.rows.items()) or "none"
-        typer.echo(
-            f"imported rows in the warehouse: {rows} ({landing.new} new, {landing.repeated} word for word "
-            f"like another); {len(quarantined)} in quarantine"
-        )
-        if quarantined:
-            emit(_by_reason(quarantined), "table", title="Quarantine, by reason")
-    else:
-        files: dict[str, Any] = {} if kept is None else {"files": kept.files, "known": kept.known}
-        row = {
-            **files,
-            "rows": landing.rows,
-            "new": landing.new,
-            "repeated": landing.repeated,
-            "runs": report.runs,
-            "quarantined": quarantined,
-        }
-        emit([row], format)
-    for line in report.warnings:
-        typer.echo(f"warning: {line}", err=True)
-    if quarantined:
-        raise IncompleteError(
-            f"{len(quarantined)} {'is' if len(quarantined) == 1 else 'are'} in quarantine",
-            remedy="add an alias to recipes/_catalog/aliases.yaml, then `isoline results replay`",
-        )
-
-
-def _by_reason(quarantined: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """How often each reason is there, with one example; names of files do not tell reasons apart."""
-    found: dict[str, list[str]] = {}
-    for bad in quarantined:
-        found.setdefault(bad["reason"].rpartition(" (")[0] or bad["reason"], []).append(bad["path"])
-    return [
-        {"count": len(paths), "reason": reason, "first": paths[0][:24]}
-        for reason, paths in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]

@@ -1,12 +1,15 @@
-"""How a person names a curve, for the commands that need exactly one."""
+"""What a person asks the warehouse for: its points by filters, one curve by name, values of x."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isoline.cli.frontier import known
 from isoline.errors import InputError
+from isoline.settings import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +27,102 @@ FIELDS = {
 """The words of a selector, and their columns."""
 
 _SHORTEST_KEY = 4
+_OPTIONS = {"weight_precision": "precision", "curve_key": "curve"}
+"""The options whose name is not that of their column."""
+
+
+def parse_at(text: str | None) -> list[float] | None:
+    """``20,40`` as numbers.
+
+    :raises InputError: for what is no finite number.
+    """
+    if text is None:
+        return None
+    values = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(
+                f"not a number: {part.strip()!r}", where="--at", remedy="write for example --at 20,40"
+            )
+        values.append(value)
+    return values
+
+
+def select(
+    settings: Settings, filters: Mapping[str, str | None], *, sweep: str | None = None, run: str | None = None
+) -> pd.DataFrame:
+    """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
+
+    :raises InputError: when nothing matches; names what there is.
+    """
+    from isoline.results.snapshots import NEWEST, snapshot_points
+    from isoline.results.warehouse import open_reader
+
+    con = open_reader(settings.warehouse)
+    try:
+        runs = con.execute("SELECT run_id, sweep FROM runs ORDER BY started_at DESC, run_id DESC").fetchall()
+        if not runs:
+            raise InputError(
+                "the warehouse holds no run",
+                where=str(settings.warehouse),
+                remedy="measure with `isoline sweep run demo`, then `isoline results ingest`",
+            )
+        if run is not None and run != NEWEST:
+            known(run, [name for name, _ in runs], "run")
+        if sweep is not None:
+            known(sweep, [name for _, name in runs], "sweep")
+            if run is None or run == NEWEST:
+                run = next(name for name, of in runs if of == sweep)
+        points = snapshot_points(con, run=run, sweep=sweep, **filters)
+        if points.empty:
+            everything = snapshot_points(con, run=run, sweep=sweep)
+            if everything.empty and run is None:
+                raise InputError(
+                    "no curve has a complete run yet", remedy="see incomplete ones with --run newest"
+                )
+            refuse_unknown(filters, everything)
+            raise InputError("no points match all of these filters", remedy="leave one of them out")
+        return points
+    finally:
+        con.close()
+
+
+def refuse_unknown(filters: Mapping[str, str | None], everything: pd.DataFrame) -> None:
+    """Where nothing matches: refuse the first filter whose value no point has.
+
+    :param filters: columns of ``everything`` and their values; None is no filter.
+    :raises InputError: names the nearest value that is there.
+    """
+    for name, value in filters.items():
+        if value is not None:
+            known(value, [str(item) for item in everything[name].dropna()], _OPTIONS.get(name, name))
+
+
+def known(value: str, values: Sequence[str], what: str) -> None:
+    """Refuse a value that is not there, with the nearest one that is.
+
+    :raises InputError: when ``value`` is not among ``values``.
+    """
+    names = list(dict.fromkeys(values))
+    if value in names:
+        return
+    near = get_close_matches(value, names, n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else f"known: {', '.join(names[:8]) or 'none'}"
+    raise InputError(f"no {what} {value!r}", where=f"--{what}", remedy=remedy)
+
+
+def requests_of(bundle: Path) -> Any:
+    """The per-request table of a bundle; None where it is gone."""
+    path = bundle / "requests.parquet"
+    if not path.is_file():
+        return None  # thinned, or another machine's store: the interval is then unknown
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
 
 
 def one_curve(points: pd.DataFrame, text: str, where: str) -> pd.DataFrame:
@@ -48,9 +147,7 @@ def one_curve(points: pd.DataFrame, text: str, where: str) -> pd.DataFrame:
         for part in text.split(","):
             word, _, value = (piece.strip() for piece in part.partition("="))
             known(word, list(FIELDS), "word")
-            values = [str(item) for item in found[FIELDS[word]].dropna()]
-            if value not in values:
-                known(value, values, word)
+            known(value, [str(item) for item in found[FIELDS[word]].dropna()], word)
             found = found[found[FIELDS[word]] == value]
     keys = sorted(set(found["curve_key"]))
     if len(keys) > 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isoline.cli.options import DryRunOption
 from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
@@ -18,7 +19,6 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="SWEEP-or-RUN", help="A run's id, or a sweep: its newest run.")
 ]
 ReasonOption = Annotated[str, typer.Option(help="Why, for those who look later.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
 def run_named(settings: Settings, name: str) -> Run:
@@ -60,7 +60,7 @@ def _give(settings: Settings, run: Run, command: Command, what: str, dry_run: bo
     typer.echo(f"{what}; {when}")
 
 
-def pause(name: RunArgument, reason: ReasonOption = "", dry_run: DryRun = False) -> None:
+def pause(name: RunArgument, reason: ReasonOption = "", dry_run: DryRunOption = False) -> None:
     """Let nothing new start: points that are measured now end, servers stop, nodes are free."""
     from isoline.sweeps.control import new_command
 
@@ -69,7 +69,7 @@ def pause(name: RunArgument, reason: ReasonOption = "", dry_run: DryRun = False)
     _give(settings, run, new_command("pause", reason=reason), f"run {run.run_id} pauses", dry_run)
 
 
-def resume(name: RunArgument, dry_run: DryRun = False) -> None:
+def resume(name: RunArgument, dry_run: DryRunOption = False) -> None:
     """Go on after a pause or a cancel; launches that were skipped by hand are due again."""
     from isoline.sweeps.control import new_command
 
@@ -78,7 +78,7 @@ def resume(name: RunArgument, dry_run: DryRun = False) -> None:
     _give(settings, run, new_command("resume"), f"run {run.run_id} goes on", dry_run)
 
 
-def cancel(name: RunArgument, reason: ReasonOption = "", dry_run: DryRun = False) -> None:
+def cancel(name: RunArgument, reason: ReasonOption = "", dry_run: DryRunOption = False) -> None:
     """End a run: what is measured now ends as cancelled, servers stop; `resume` lifts it."""
     from isoline.sweeps.control import new_command
 
@@ -91,7 +91,7 @@ def skip(
     name: RunArgument,
     launch: Annotated[str, typer.Argument(help="A launch: its id, or the first digits of its digest.")],
     reason: ReasonOption = "",
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Leave out one launch of a run; in flight it ends as cancelled. `resume` lifts it."""
     from isoline.sweeps.control import new_command
@@ -113,7 +113,7 @@ def retry(
     name: RunArgument,
     point: Annotated[str, typer.Argument(help="A point's id.")],
     reason: ReasonOption = "",
-    dry_run: DryRun = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Make a point due once more, and open the breaker of its image."""
     from isoline.results.reasons import Verdict

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from isoline.cli.compare import cost_bases
-from isoline.cli.frontier import parse_at, select
+from isoline.cli.options import SkuOption, TierOption, XOption, YOption
 from isoline.cli.output import FormatOption, emit
+from isoline.cli.selection import parse_at, select
 from isoline.errors import InputError
 from isoline.settings import load_settings
 
@@ -17,14 +18,10 @@ def target(
     model: Annotated[str, typer.Option(help="The model.")],
     scenario: Annotated[str, typer.Option(help="The scenario.")],
     at: Annotated[str, typer.Option(metavar="X", help="One value of x, such as 40 tokens/s/user.")],
-    sku: Annotated[str | None, typer.Option(help="Only this SKU.")] = None,
-    x: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Horizontal axis; default: the scenario's.")
-    ] = None,
-    y: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Vertical axis; default: the scenario's.")
-    ] = None,
-    tier: Annotated[str | None, typer.Option(help="Tier of the price list; default: the setting.")] = None,
+    sku: SkuOption = None,
+    x: XOption = None,
+    y: YOption = None,
+    tier: TierOption = None,
     format: FormatOption = "json",
 ) -> None:
     """The best official reading of each SKU, the recipe that made it, and what would beat it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from isoline.catalog.facts import WeightFile, load_catalog
 from isoline.errors import IsolineError
 from isoline.runners import envs, ports
+from isoline.runners.hosts import ToolUnavailableError, this_host
 from isoline.runners.staging import verify_weights, weights_path
 from isoline.runners.tokenizer import tokenizer_place
 from isoline.settings import Settings
@@ -168,19 +168,10 @@ def _tokenizer(settings: Settings) -> Check:
 def _run(argv: list[str]) -> str | None:
     """The first line that a tool prints; None when it fails or hangs."""
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=TOOL_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = this_host().run(argv, timeout_s=TOOL_TIMEOUT_S)
+    except ToolUnavailableError:
         return None
-    if done.returncode:
-        return None
-    return next(iter(done.stdout.decode(errors="replace").splitlines()), "").strip()
+    return next(iter(done.stdout.splitlines()), "").strip() if done.ok else None
 
 
 def _tool(program: str, argument: str, use: str, package: str) -> Check:

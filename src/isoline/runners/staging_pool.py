@@ -292,7 +292,8 @@ def inputs_in_use(
     """
     items = [item.name for item in items_of_launch(pool, launch) if item.place == "pool"]
     names = {host.name for host in hosts}
-    spots = [spot for spot in spots_of(settings, pool, "pool") if not names or spot.node in names]
+    everywhere = spots_of(settings, pool, "pool") if items else []  # a marker of nothing keeps nothing
+    spots = [spot for spot in everywhere if not names or spot.node in names]
     marker = {"launch_id": launch_id, "orchestrator": asdict(this_orchestrator())}
     for spot in spots:
         job = {"job": "use", "cache": spot.cache, "items": items, "name": launch_id, "marker": marker}

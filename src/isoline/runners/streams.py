@@ -83,24 +83,40 @@ def nvidia_time(text: str) -> int | None:
     return timegm(moment.timetuple()) * NS + moment.microsecond * 1000
 
 
+class Table:
+    """Lines of CSV as rows by column; each line with the column ``index`` by its name is a header.
+
+    :param index: the column with the number of the device.
+    """
+
+    def __init__(self, index: str) -> None:
+        self._index = index
+        self._names: list[str] = []
+
+    def row(self, line: str) -> dict[str, str] | None:
+        """The row of a device; None for a header and for a line that is no such row."""
+        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+        names = [column(cell) for cell in cells]
+        if self._index in names:
+            self._names = names
+            return None
+        if not self._names or len(cells) != len(self._names):
+            return None
+        row = dict(zip(self._names, cells, strict=True))
+        return None if number(row[self._index]) is None else row
+
+
 class NvidiaReader:
     """``nvidia-smi --query-gpu=... --format=csv -lms N``."""
 
     def __init__(self) -> None:
-        self._names: list[str] | None = None
+        self._table = Table("index")
         self._clock = Clock()
 
     def feed(self, line: str, arrived_ns: int) -> list[Sample]:
         """See :class:`Reader`."""
-        cells = [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
-        names = [column(cell) for cell in cells]
-        if "index" in names:
-            self._names = names
-            return []
-        if self._names is None or len(cells) != len(self._names):
-            return []
-        row = dict(zip(self._names, cells, strict=True))
-        if number(row.get("index")) is None:
+        row = self._table.row(line)
+        if row is None:
             return []
         t_ns = self._clock.time_ns(arrived_ns, nvidia_time(row.get("timestamp", "")))
         return samples_of(
@@ -121,7 +137,7 @@ class AmdReader:
     """``amd-smi monitor --csv --watch 1``; a line of JSON is rocm-smi's, which stands in for it."""
 
     def __init__(self) -> None:
-        self._names: list[str] | None = None
+        self._table = Table("gpu")
         self._clock = Clock()
 
     def feed(self, line: str, arrived_ns: int) -> list[Sample]:
@@ -132,14 +148,8 @@ class AmdReader:
             except UnreadableOutputError:
                 return []
             return [sample for device in report.devices for sample in of_device(arrived_ns, device)]
-        cells = [cell.strip() for cell in next(csv.reader([line]), [])]
-        if "gpu" in cells:
-            self._names = cells
-            return []
-        if self._names is None or len(cells) != len(self._names):
-            return []
-        row = dict(zip(self._names, cells, strict=True))
-        if number(row.get("gpu")) is None:
+        row = self._table.row(line)
+        if row is None:
             return []
         said = number(row.get("timestamp"))
         t_ns = self._clock.time_ns(arrived_ns, None if said is None else int(said) * NS)

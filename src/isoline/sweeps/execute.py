@@ -14,6 +14,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from isoline.errors import InfraError
+from isoline.results.identity import launch_id
 from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
 from isoline.runners import leases
@@ -29,7 +30,7 @@ from isoline.sweeps.launch import is_infra
 from isoline.sweeps.outcome import NEXT_AFTER, Outcome, outcome_of
 from isoline.sweeps.poollock import say_who, tidy
 from isoline.sweeps.progress import Progress
-from isoline.sweeps.runs import Run, next_launch_number, verdicts
+from isoline.sweeps.runs import Run, next_launch_number
 from isoline.sweeps.sofar import SoFar, seal_skipped, window_of
 
 MAX_LAUNCH_TRIES = 3
@@ -212,7 +213,7 @@ class Executor:
         now = datetime.now(UTC)
         seconds = startup_s(launch) + sum(point.estimate_s for point in due)
         number = next_launch_number(self.run, launch)
-        name = f"{start.key[:10]}-{number}"
+        name = launch_id(start.key, number)
         try:
             lease = self._fleet.lease(self.run, name, start.placement, now + timedelta(seconds=seconds))
         except InfraError as error:
@@ -404,9 +405,8 @@ class Executor:
 
     def _outcome(self, interrupted: bool, skipped: list[schedule.Skip]) -> Outcome:
         outcome = outcome_of(self.run, self.measured, interrupted)
-        have = verdicts(self.run)
         lost = self._lost | {name for skip in skipped if skip.cause == "no_node" for name in skip.points}
-        outcome.lost = sum(not items for name, items in have.items() if name in lost)
+        outcome.lost = sum(not items for name, items in self._so_far.verdicts.items() if name in lost)
         for skip in skipped:
             outcome.skipped[skip.cause] = outcome.skipped.get(skip.cause, 0) + len(skip.points)
         if self._controls.is_cancelled:

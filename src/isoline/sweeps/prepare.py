@@ -15,7 +15,7 @@ from isoline.catalog.prices import Rates, load_prices, rates_on
 from isoline.catalog.treecache import cached_trees
 from isoline.errors import InputError
 from isoline.results.decisions import load_overrides
-from isoline.results.records import Plan
+from isoline.results.records import Plan, PlanPoint
 from isoline.runners.heldrecord import find_held
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble, check_limits
@@ -131,8 +131,8 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan, rates: Rates
     )
 
 
-def count_due(plan: Plan, run: Run | None) -> int:
-    """How many points of the plan are due."""
+def open_points(plan: Plan, run: Run | None) -> list[PlanPoint]:
+    """The points of the plan that are due, in its order."""
     have = verdicts(run) if run else {}
     retries = read_controls(run.work).retries if run else {}
-    return sum(len(due_points(launch, have, retries)) for launch in plan.launches)
+    return [point for launch in plan.launches for point in due_points(launch, have, retries)]

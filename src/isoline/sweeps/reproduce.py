@@ -21,7 +21,7 @@ from isoline.sweeps.context import Stop
 from isoline.sweeps.outcome import Outcome
 from isoline.sweeps.plan import Sources
 from isoline.sweeps.poollock import pool_lock
-from isoline.sweeps.prepare import Prepared
+from isoline.sweeps.prepare import Prepared, open_points
 from isoline.sweeps.runs import named_run, read_point, runs_newest_first
 from isoline.sweeps.schema import REPRODUCE, Scenario, Selection, Sweep
 from isoline.sweeps.start import execute, make_context
@@ -154,7 +154,7 @@ def reproduce(settings: Settings, original: Original, stop: Stop | None = None) 
     pool = prepared.sources.pool
     with pool_lock(settings.state, pool.name):
         context = make_context(settings, scenarios, datasets, pool, stop or Stop())
-        outcome = execute(context, prepared, due=1)
+        outcome = execute(context, prepared, open_points(prepared.plan, None))
     run = named_run(settings.store, outcome.run_id)
     sealed = attempts(run.folder, original.record.point_id)
     if not sealed:

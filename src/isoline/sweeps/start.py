@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
@@ -10,21 +11,19 @@ from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
-from isoline.results.records import Plan
+from isoline.results.records import Plan, PlanPoint
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.fingerprint import fingerprint
 from isoline.runners.kinds import launcher_for
 from isoline.settings import Settings
 from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
-from isoline.sweeps.control import read_controls
-from isoline.sweeps.due import due_points
 from isoline.sweeps.execute import Executor
 from isoline.sweeps.loads import past_loads
 from isoline.sweeps.outcome import Outcome, outcome_of
 from isoline.sweeps.poollock import pool_lock, tidy
-from isoline.sweeps.prepare import Prepared, count_due
+from isoline.sweeps.prepare import Prepared, open_points
 from isoline.sweeps.progress import Progress
-from isoline.sweeps.runs import new_run, verdicts
+from isoline.sweeps.runs import new_run
 from isoline.sweeps.schema import Scenario
 from isoline.sweeps.sources import git_state
 
@@ -62,8 +61,8 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
     plan, pool = prepared.plan, prepared.sources.pool
     refuse_incomplete(plan)
     with pool_lock(settings.state, pool.name):
-        due = count_due(plan, prepared.run)
-        if due == 0 and prepared.run is not None:
+        due = open_points(plan, prepared.run)
+        if not due and prepared.run is not None:
             # Nothing to measure, but the run may have been killed while it stopped its last server.
             tidy(settings, prepared.run, lambda line: print(line, file=sys.stderr), pool)
             return outcome_of(prepared.run)
@@ -92,24 +91,26 @@ def refuse_incomplete(plan: Plan) -> None:
             )
 
 
-def execute(context: Context, prepared: Prepared, due: int) -> Outcome:
-    """Execute in the run that is continued or in a new one; the caller holds the pool's lock."""
+def execute(context: Context, prepared: Prepared, due: Sequence[PlanPoint]) -> Outcome:
+    """Execute in the run that is continued or in a new one; the caller holds the pool's lock.
+
+    :param due: :func:`open_points` of the two.
+    """
     settings, plan = context.settings, prepared.plan
-    estimates = {point.point_id: point.estimate_s for launch in plan.launches for point in launch.points}
-    have = verdicts(prepared.run) if prepared.run else {}
-    retries = read_controls(prepared.run.work).retries if prepared.run else {}
-    open_ids = {point.point_id for launch in plan.launches for point in due_points(launch, have, retries)}
-    estimates = {point_id: estimate for point_id, estimate in estimates.items() if point_id in open_ids}
+    estimates = {point.point_id: point.estimate_s for point in due}
     check_limits(
         machine_limits(),
         max((point.concurrency for launch in plan.launches for point in launch.points), default=1),
     )
     with full_disk_is_clear(settings.store), folder_is_usable(settings.store, "ISOLINE_STORE"):
         run = prepared.run or new_run(settings.store, plan, _seen(context, settings.project))
-    with Progress(due, estimates, lanes=context.pool.max_parallel) as progress, context.stop.on_signals():
+    with (
+        Progress(len(due), estimates, lanes=context.pool.max_parallel) as progress,
+        context.stop.on_signals(),
+    ):
         verb = "continuing" if prepared.run else "starting"
         reused = f", {len(plan.reused)} reused" if plan.reused else ""
-        progress.say(f"{verb} run {run.run_id}: {due} point(s) to measure{reused}")
+        progress.say(f"{verb} run {run.run_id}: {len(due)} point(s) to measure{reused}")
         launcher = launcher_for(context.launcher, settings, progress.say)
         limit = prepared.sources.sweep.budget.gpu_minutes
         budget_s = None if limit is None else limit * 60

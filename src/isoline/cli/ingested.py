@@ -1,0 +1,107 @@
+"""What came of an ingest, in words: of bundles, and of files of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from isoline.cli.output import Format, emit
+from isoline.errors import IncompleteError
+
+if TYPE_CHECKING:
+    from isoline.results.import_store import Kept
+    from isoline.results.ingest import IngestReport
+
+
+def show(report: IngestReport, format: Format, dry_run: bool) -> None:
+    """How many bundles came, and what was refused.
+
+    :raises IncompleteError: when anything is in quarantine.
+    """
+    quarantined = _refused(report)
+    count = len(quarantined)
+    if format == "table":
+        verb = "would ingest" if dry_run else "ingested"
+        typer.echo(f"{verb} {report.ingested} bundles, {report.unchanged} unchanged, {count} quarantined")
+        if quarantined:
+            emit(quarantined, "table", title="Quarantine")
+    else:
+        row: dict[str, Any] = {
+            "ingested": report.ingested,
+            "unchanged": report.unchanged,
+            "runs": report.runs,
+            "quarantined": quarantined,
+        }
+        emit([row], format)
+    _end(
+        report,
+        f"{count} {_what(report, count)} in quarantine",
+        "read the reasons; each ingest tries them again",
+    )
+
+
+def _what(report: IngestReport, count: int) -> str:
+    kinds = {"row" if bad.kind == "import" else "bundle" for bad in report.quarantined}
+    noun = kinds.pop() if len(kinds) == 1 else "item"
+    return f"{noun}s are" if count > 1 else f"{noun} is"
+
+
+def show_import(kept: Kept | None, report: IngestReport, format: Format, dry_run: bool) -> None:
+    """What was kept, what landed and what was refused.
+
+    :raises IncompleteError: when anything is in quarantine.
+    """
+    landing = report.imported
+    quarantined = _refused(report)
+    if format == "table":
+        if kept is not None:
+            verb = "would keep" if dry_run else "kept"
+            typer.echo(
+                f"{verb} {kept.files} new files; {kept.known} were there already, {kept.skipped} skipped"
+            )
+        rows = ", ".join(f"{count} {name}" for name, count in landing.rows.items()) or "none"
+        typer.echo(
+            f"imported rows in the warehouse: {rows} ({landing.new} new, {landing.repeated} word for word "
+            f"like another); {len(quarantined)} in quarantine"
+        )
+        if quarantined:
+            emit(_by_reason(quarantined), "table", title="Quarantine, by reason")
+    else:
+        files: dict[str, Any] = {} if kept is None else {"files": kept.files, "known": kept.known}
+        row = {
+            **files,
+            "rows": landing.rows,
+            "new": landing.new,
+            "repeated": landing.repeated,
+            "runs": report.runs,
+            "quarantined": quarantined,
+        }
+        emit([row], format)
+    _end(
+        report,
+        f"{len(quarantined)} {'is' if len(quarantined) == 1 else 'are'} in quarantine",
+        "add an alias to recipes/_catalog/aliases.yaml, then `isoline results replay`",
+    )
+
+
+def _by_reason(quarantined: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """How often each reason is there, with one example; names of files do not tell reasons apart."""
+    found: dict[str, list[str]] = {}
+    for bad in quarantined:
+        found.setdefault(bad["reason"].rpartition(" (")[0] or bad["reason"], []).append(bad["path"])
+    return [
+        {"count": len(paths), "reason": reason, "first": paths[0][:24]}
+        for reason, paths in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _refused(report: IngestReport) -> list[dict[str, str]]:
+    return [{"path": bad.path, "kind": bad.kind, "reason": bad.reason} for bad in report.quarantined]
+
+
+def _end(report: IngestReport, what: str, remedy: str) -> None:
+    for line in report.warnings:
+        typer.echo(f"warning: {line}", err=True)
+    if report.quarantined:
+        raise IncompleteError(what, remedy=remedy)
