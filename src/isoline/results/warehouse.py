@@ -7,15 +7,11 @@ only, so they meet neither a lock nor a half-written run.
 
 from __future__ import annotations
 
-import fcntl
 import glob
-import json
 import os
 import secrets
 import shutil
-import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from isoline.errors import InfraError, InputError
-from isoline.results.bundle import utc_now
+from isoline.results.lock import hold
 from isoline.results.schema import RUN_TABLES, TABLES, Table
 
 Connection = duckdb.DuckDBPyConnection
@@ -161,46 +157,14 @@ def write_lock(path: Path, wait_s: float = 0.0) -> Iterator[None]:
         nothing can be written there.
     """
     lock = path.with_name(f"{path.name}.lock")
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise InfraError(
-            f"the warehouse cannot be written there: {error.strerror}",
-            where=str(path),
-            remedy="--warehouse or ISOLINE_WAREHOUSE names another file",
-        ) from None
-    try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() >= deadline:
-                    raise InfraError(
-                        f"another process writes the warehouse ({_holder(handle)})",
-                        where=str(path),
-                        remedy="wait until it ends, or end it",
-                    ) from None
-                time.sleep(0.05)
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": utc_now()}
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(holder).encode(), 0)
+    setting = "--warehouse or ISOLINE_WAREHOUSE names another file"
+    with hold(
+        lock, what="the warehouse", doing="writes the warehouse", where=path, wait_s=wait_s, setting=setting
+    ):
         for name in (path.name, read_copy_path(path).name):
             for left in path.parent.glob(f".{glob.escape(name)}.*.part*"):
                 left.unlink(missing_ok=True)  # of a writer that was killed; only the holder makes such
         yield
-    finally:
-        os.close(handle)
-
-
-def _holder(handle: int) -> str:
-    try:
-        holder = json.loads(os.pread(handle, 4096, 0))
-        return f"pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "it has not said who it is yet"
 
 
 def connect_file(path: Path) -> Connection:
