@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-SCRIPT = PROJECT / "src/isoline/runners/llamacpp_server.py"
+SCRIPT = PROJECT / "src/isoline/runners/engines/llamacpp_server.py"
 REPOSITORY = "localhost/isoline-llamacpp"
 FORMAT = 1
 """Counts changes of this script that change the image; part of the key."""

@@ -10,7 +10,7 @@ import pytest
 
 from isoline.catalog.facts import load_catalog
 from isoline.results.bundle import file_sha256
-from isoline.runners.gguf import _Reader, read_metadata
+from isoline.runners.staging.gguf import _Reader, read_metadata
 
 
 def test_every_fact_has_source_and_date() -> None:

@@ -106,7 +106,9 @@ def test_what_is_no_help_text(version: str, text: str, words: str) -> None:
 
 def test_the_embedded_engine_s_arguments_are_those_of_its_start_script(project_root: Path) -> None:
     """The flag file of llama.cpp is the start script's own table: neither has a flag that the other lacks."""
-    script = runpy.run_path(str(project_root / "src/isoline/runners/llamacpp_server.py"), run_name="read")
+    script = runpy.run_path(
+        str(project_root / "src/isoline/runners/engines/llamacpp_server.py"), run_name="read"
+    )
     known = load_catalog().known_flags("llamacpp")
     assert known is not None
     table = {name.removeprefix("--"): flag for name, flag in script["FLAGS"].items()}

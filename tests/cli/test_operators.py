@@ -13,7 +13,7 @@ from isoline.cli.launch import seconds
 from isoline.cli.main import run
 from isoline.cli.pool_nodes import moment_of
 from isoline.errors import InputError
-from isoline.runners import leases, quarantine
+from isoline.runners.ownership import leases, quarantine
 from isoline.settings import load_settings
 from isoline.sweeps.control import read_controls
 from isoline.sweeps.runs import Run, read_run

@@ -83,7 +83,7 @@ def test_a_hanging_tool_is_no_idle_device(
     machine: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device tool that does not answer in time is a missing tool."""
-    from isoline.runners.devices import reader
+    from isoline.runners.machine.devices import reader
 
     monkeypatch.setattr(reader, "TOOL_S", 0.5)
     machine.say(hang="nvidia-smi")

@@ -106,7 +106,7 @@ def test_a_taken_port_is_left_to_its_owner(tiny: Any) -> None:
         port = next(item for item in range(29000, 29900) if not _is_taken(thief, item))
         thief.listen()
         program = (
-            "import types, isoline.runners.ports as p\n"
+            "import types, isoline.runners.machine.ports as p\n"
             f"p.random = types.SimpleNamespace(randrange=lambda first, last: {port})\n"
             "p.is_free = lambda host, port: True\n"
             "from isoline.cli.main import main\n"

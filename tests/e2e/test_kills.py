@@ -48,7 +48,7 @@ def make_sweep(tiny: Any) -> None:
 @pytest.fixture
 def look_alike(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Somebody else's process with the command line of our server, and none of our labels."""
-    from isoline.runners import llamacpp_server
+    from isoline.runners.engines import llamacpp_server
 
     script = tmp_path / "other" / Path(llamacpp_server.__file__).name
     script.parent.mkdir()

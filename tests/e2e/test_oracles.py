@@ -18,9 +18,9 @@ import pytest
 from isoline.accuracy.questions import ask_batch, read_questions
 from isoline.recipes.deployment import deployment_of
 from isoline.results.records import PlanLaunch
-from isoline.runners import foreign
-from isoline.runners.launcher import Deadlines, LaunchSpec, Server
-from isoline.runners.process import ProcessLauncher
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, Server
+from isoline.runners.launchers.process import ProcessLauncher
+from isoline.runners.telemetry import foreign
 from isoline.settings import load_settings
 from isoline.sweeps.launch import planned_weights
 

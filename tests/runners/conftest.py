@@ -14,7 +14,7 @@ import pytest
 
 from isoline.catalog.facts import WeightFile
 from isoline.recipes.deployment import Command, Deployment
-from isoline.runners.launcher import Deadlines, LaunchSpec, Staged
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, Staged
 from isoline.settings import Settings
 
 HERE = Path(__file__).parent

@@ -17,13 +17,12 @@ from isoline.errors import InfraError
 from isoline.recipes.deployment import Command, deployment_of
 from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
-from isoline.runners import owners
-from isoline.runners.container import ContainerLauncher
-from isoline.runners.container_gc import Containers, owner_labels
-from isoline.runners.container_runtime import Runtime, remove_from_inside
-from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
-from isoline.runners.preflight import hosts_of
+from isoline.runners.launchers.container import ContainerLauncher
+from isoline.runners.launchers.container_gc import Containers, owner_labels
+from isoline.runners.launchers.container_runtime import Runtime, remove_from_inside
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFailedError, Server
+from isoline.runners.machine.hosts import Host, ToolUnavailableError, hosts_of
+from isoline.runners.ownership import owners
 from isoline.settings import Settings
 from isoline.sweeps.sources import inputs_of, shape_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool
-from isoline.runners.deadlines import (
+from isoline.runners.launchers.deadlines import (
     ASSUMED_GB_S,
     GRACE_S,
     LOAD_SLACK,

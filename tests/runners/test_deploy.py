@@ -13,11 +13,18 @@ import pytest
 
 from isoline.errors import InfraError
 from isoline.recipes.deployment import Command, Deployment
-from isoline.runners import owners
 from isoline.runners.engines.llamacpp import LlamaCpp
-from isoline.runners.launcher import LaunchSpec, PhaseFailedError, ResetProof, Server, ShouldStop, Staged
-from isoline.runners.parts import Part, fill_words
-from isoline.runners.process import ProcessLauncher
+from isoline.runners.launchers.interface import (
+    LaunchSpec,
+    PhaseFailedError,
+    ResetProof,
+    Server,
+    ShouldStop,
+    Staged,
+)
+from isoline.runners.launchers.parts import Part, fill_words
+from isoline.runners.launchers.process import ProcessLauncher
+from isoline.runners.ownership import owners
 from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.pools import Endpoint, Pool
-from isoline.runners.endpoint import EndpointLauncher
-from isoline.runners.launcher import LaunchSpec, PhaseFailedError, Server, Staged
-from isoline.runners.process import ProcessLauncher
+from isoline.runners.launchers.endpoint import EndpointLauncher
+from isoline.runners.launchers.interface import LaunchSpec, PhaseFailedError, Server, Staged
+from isoline.runners.launchers.process import ProcessLauncher
 from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]

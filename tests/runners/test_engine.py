@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 
 from isoline.catalog.facts import load_catalog
 from isoline.recipes.deployment import Command, Deployment
-from isoline.runners import owners, proc
-from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server, Staged
-from isoline.runners.parts import Part
-from isoline.runners.process import ProcessLauncher
-from isoline.runners.tokenizer import ensure_tokenizer
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFailedError, Server, Staged
+from isoline.runners.launchers.parts import Part
+from isoline.runners.launchers.process import ProcessLauncher
+from isoline.runners.machine import proc
+from isoline.runners.ownership import owners
+from isoline.runners.staging.tokenizer import ensure_tokenizer
 from isoline.settings import Settings
 
 pytestmark = pytest.mark.engine

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from isoline.runners.exits import exit_status, log_tail, reason_of_exit
-from isoline.runners.launcher import ExitStatus, PhaseFailedError
+from isoline.runners.launchers.exits import exit_status, log_tail, reason_of_exit
+from isoline.runners.launchers.interface import ExitStatus, PhaseFailedError
 
 
 @pytest.mark.parametrize(

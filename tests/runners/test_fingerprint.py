@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isoline.runners.fingerprint import (
+from isoline.runners.machine.fingerprint import (
     changes,
     compare,
     fingerprint,
@@ -20,7 +20,7 @@ from isoline.runners.fingerprint import (
     parse_nics,
     parse_os_release,
 )
-from isoline.runners.hosts import Host, this_host
+from isoline.runners.machine.hosts import Host, this_host
 
 Make = Callable[..., Any]
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isoline.results.reasons import Verdict, worst
-from isoline.runners import foreign, owners
-from isoline.runners.foreign import CpuMark, busy_line, foreign_share, mark
+from isoline.runners.ownership import owners
+from isoline.runners.telemetry import foreign
+from isoline.runners.telemetry.foreign import CpuMark, busy_line, foreign_share, mark
 
 
 def test_what_is_not_ours_is_foreign() -> None:

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InfraError
-from isoline.runners import gc, leases, owners, ports
-from isoline.runners.hosts import Host, ToolUnavailableError, this_host
+from isoline.runners.machine import ports
+from isoline.runners.machine.hosts import Host, ToolUnavailableError, this_host
+from isoline.runners.ownership import gc, leases, owners
 
 DEAD = """
 import subprocess, sys, os
 from pathlib import Path
-from isoline.runners import leases, owners, ports
+from isoline.runners.ownership import leases
+from isoline.runners.ownership import owners
+from isoline.runners.machine import ports
 state = Path(sys.argv[1])
 owner = owners.claim(state, run_id="r", launch_id="l-1", what="server", scratch=state / "scratch" / "r-l-1")
 (state / "scratch" / "r-l-1").mkdir(parents=True)

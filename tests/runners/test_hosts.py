@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isoline.runners.hosts import Host, ToolUnavailableError, this_host
+from isoline.runners.machine.hosts import Host, ToolUnavailableError, this_host
 
 
 def test_what_it_says_comes_back() -> None:
@@ -68,7 +68,7 @@ def test_a_machine_out_of_reach_is_not_an_answer(
 
 def test_a_tool_that_prints_on_and_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output past the limit is no answer, and is not kept until the time-out."""
-    monkeypatch.setattr("isoline.runners.hosts.MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("isoline.runners.machine.hosts.MOST_BYTES", 1_000_000)
     began = time.monotonic()
     for command in ("yes", "yes >&2"):
         with pytest.raises(ToolUnavailableError, match="sh prints more than 1 MB"):

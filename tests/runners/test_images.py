@@ -12,9 +12,16 @@ import pytest
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InputError
-from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.images import by_digest, explained, find_image, image_file, import_words, pull_image
-from isoline.runners.nodes import NodeJobError
+from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.machine.nodes import NodeJobError
+from isoline.runners.staging.images import (
+    by_digest,
+    explained,
+    find_image,
+    image_file,
+    import_words,
+    pull_image,
+)
 
 HEX = "4f" * 32
 REF = f"vllm/vllm-openai:v0.27.1@sha256:{HEX}"

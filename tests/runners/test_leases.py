@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from isoline.errors import InfraError
-from isoline.runners import leases
-from isoline.runners.orchestrators import life_of, this_orchestrator
+from isoline.runners.ownership import leases
+from isoline.runners.ownership.orchestrators import life_of, this_orchestrator
 
 
 def take(
@@ -51,7 +51,7 @@ def test_a_node_that_is_held_whole_is_nobody_elses(state: Path) -> None:
 def test_what_a_dead_process_left_is_free(state: Path, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
     """A lease of a process that is gone is stale and in nobody's way."""
     code = (
-        "import sys, time; from pathlib import Path; from isoline.runners import leases\n"
+        "import sys, time; from pathlib import Path; from isoline.runners.ownership import leases\n"
         "state = Path(sys.argv[1])\n"
         "leases.take(state, pool='p', run_id='r', launch_id='dead-1', places=(('n1', (0,)),),"
         " is_whole=True, run_folder=state)\n"

@@ -11,8 +11,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from isoline.runners import llamacpp_server as script
-from isoline.runners.llamacpp_server import UsageError, apply, effective, parse
+from isoline.runners.engines import llamacpp_server as script
+from isoline.runners.engines.llamacpp_server import UsageError, apply, effective, parse
 
 NEEDED = ["--model", "m.gguf", "--port", "1"]
 

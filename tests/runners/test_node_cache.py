@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoline.runners.hosts import this_host
-from isoline.runners.node.cache import to_evict
-from isoline.runners.node.fetch import StageError
-from isoline.runners.nodes import NodeJobError, program, run_job
-from isoline.runners.orchestrators import this_orchestrator
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.machine.node.cache import to_evict
+from isoline.runners.machine.node.fetch import StageError
+from isoline.runners.machine.nodes import NodeJobError, program, run_job
+from isoline.runners.ownership.orchestrators import this_orchestrator
 
 SIZE = 400_000
 KB = 1000

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from isoline.runners.hosts import Host, this_host
-from isoline.runners.nodes import NodeJobError, program, run_job
+from isoline.runners.machine.hosts import Host, this_host
+from isoline.runners.machine.nodes import NodeJobError, program, run_job
 
-NODE = Path(__file__).parents[2] / "src/isoline/runners/node"
+NODE = Path(__file__).parents[2] / "src/isoline/runners/machine/node"
 DATA = random.Random(7)
 WEIGHTS = DATA.randbytes(3_000_000)
 MORE = DATA.randbytes(700_000)
@@ -363,5 +363,5 @@ def test_the_nodes_program_needs_nothing_but_python() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in names:
-                is_own = name.startswith("isoline.runners.node")
+                is_own = name.startswith("isoline.runners.machine.node")
                 assert is_own or name.partition(".")[0] in sys.stdlib_module_names, f"{path.name}: {name}"

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from isoline.results.bundle import write_file
-from isoline.runners import owners, ports, proc
-from isoline.runners.owners import Owner, sweep_orphans
+from isoline.runners.machine import ports, proc
+from isoline.runners.ownership import owners
+from isoline.runners.ownership.owners import Owner, sweep_orphans
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
 Eventually = Callable[..., None]
@@ -95,7 +96,8 @@ def test_live_orchestrators_server_is_untouched(state: Path, spawn: Spawn) -> No
     swept = subprocess.run(
         [
             sys.executable, "-c",
-            "import sys; from pathlib import Path; from isoline.runners.owners import sweep_orphans;"
+            "import sys; from pathlib import Path;"
+            "from isoline.runners.ownership.owners import sweep_orphans;"
             "print(len(sweep_orphans(Path(sys.argv[1]))))", str(state),
         ],
         capture_output=True, text=True, check=True,
@@ -289,7 +291,7 @@ def test_killed_orchestrator_end_to_end(state: Path, eventually: Eventually) -> 
     """SIGKILL of a real orchestrator leaves a server; the next sweep ends that server and only it."""
     code = (
         "import os,subprocess,sys,time; from pathlib import Path;"
-        "from isoline.runners import owners as o;"
+        "from isoline.runners.ownership import owners as o;"
         "s=Path(sys.argv[1]); w=o.claim(s, run_id='r', launch_id='l', what='server');"
         f"c=o.wrap(s, w, {SLEEPER!r});"
         "subprocess.Popen(c, env=dict(os.environ)|o.label(w), start_new_session=True);"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from isoline.recipes.deployment import Command
-from isoline.runners.owners import Owner
-from isoline.runners.parts import Part, fill_words, urls_of, values_of
+from isoline.runners.launchers.parts import Part, fill_words, urls_of, values_of
+from isoline.runners.ownership.owners import Owner
 
 
 def part(command: Command, worker: int, host: str, **ports: int) -> Part:

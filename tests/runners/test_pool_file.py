@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.runners.detect import (
+from isoline.runners.machine.detect import (
     Disk,
     Facts,
     Rail,
@@ -20,9 +20,9 @@ from isoline.runners.detect import (
     parse_rails,
     partition_of,
 )
-from isoline.runners.devices.model import Device, DeviceReport
-from isoline.runners.hosts import this_host
-from isoline.runners.pool_file import Wish, checked, places, pool_text
+from isoline.runners.machine.devices.model import Device, DeviceReport
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.machine.pool_file import Wish, checked, places, pool_text
 
 BIG = Disk("/mnt/nvme0", "xfs", 10**13, 8 * 10**12)
 ROOT = Disk("/", "ext4", 10**12, 3 * 10**11)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InfraError
-from isoline.runners import owners, ports
+from isoline.runners.machine import ports
+from isoline.runners.ownership import owners
 
 HOST = "127.0.0.1"
 

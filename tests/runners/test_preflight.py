@@ -12,23 +12,18 @@ import pytest
 
 from isoline.catalog.pools import Pool
 from isoline.results.reasons import REASONS
-from isoline.runners import probes
-from isoline.runners.devices.model import Device, DeviceReport
-from isoline.runners.hosts import Host, this_host
-from isoline.runners.preflight import (
-    NeededFile,
-    Needs,
+from isoline.runners.machine import probes
+from isoline.runners.machine.device_checks import device_findings, wait_until_idle
+from isoline.runners.machine.devices.model import Device, DeviceReport
+from isoline.runners.machine.hosts import Host, this_host
+from isoline.runners.machine.needs import NeededFile, Needs, Room, for_launch, needs_of_pool
+from isoline.runners.machine.preflight import (
     NodeReport,
-    Room,
     all_problems,
     as_json,
-    device_findings,
-    for_launch,
     inspect,
     inspect_all,
-    needs_of_pool,
     preflight,
-    wait_until_idle,
 )
 
 Make = Callable[..., Any]

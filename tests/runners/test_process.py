@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InputError
-from isoline.runners import owners, ports, proc
-from isoline.runners.kinds import launcher_for
-from isoline.runners.launcher import LaunchSpec, PhaseFailedError, Server, Staged, StoppedError
-from isoline.runners.parts import Part, fill_words
-from isoline.runners.process import ProcessLauncher
+from isoline.runners.launchers.interface import LaunchSpec, PhaseFailedError, Server, Staged, StoppedError
+from isoline.runners.launchers.kinds import launcher_for
+from isoline.runners.launchers.parts import Part, fill_words
+from isoline.runners.launchers.process import ProcessLauncher
+from isoline.runners.machine import ports, proc
+from isoline.runners.ownership import owners
 from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]
@@ -284,7 +285,7 @@ def test_preflight_names_what_is_missing(
 ) -> None:
     """A full disk and a missing model are found before anything is started."""
     assert launcher.preflight(spec_of(), staged) == []
-    monkeypatch.setattr("isoline.runners.deploy.LOG_ROOM", 1 << 62)
+    monkeypatch.setattr("isoline.runners.launchers.deploy.LOG_ROOM", 1 << 62)
     found = launcher.preflight(spec_of(), replace(staged, model_path=tmp_path / "absent.gguf"))
     assert [problem.code for problem in found] == ["disk_full", "launch_failed"]
     assert "absent.gguf" in found[1].detail

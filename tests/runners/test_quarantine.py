@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.pools import Excluded, Pool
-from isoline.runners import quarantine
-from isoline.runners.quarantine import NodeError
+from isoline.runners.ownership import quarantine
+from isoline.runners.ownership.quarantine import NodeError
 
 NOW = datetime(2026, 12, 1, 2, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isoline.runners.registry import registry_digest
+from isoline.runners.staging.registry import registry_digest
 
 DIGEST = "sha256:" + "c" * 64
 

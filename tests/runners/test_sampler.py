@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoline.results.energy import power_of
-from isoline.runners import sampler, telemetry
-from isoline.runners.hosts import this_host
-from isoline.runners.sampler import DeviceSampler
-from isoline.runners.streams import AmdReader, Clock, CpuReader, NvidiaReader
-from isoline.runners.telemetry import TELEMETRY_SCHEMA, Sample, SampleStore, write_samples
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.telemetry import sampler
+from isoline.runners.telemetry import table as telemetry
+from isoline.runners.telemetry.sampler import DeviceSampler
+from isoline.runners.telemetry.streams import AmdReader, Clock, CpuReader, NvidiaReader
+from isoline.runners.telemetry.table import TELEMETRY_SCHEMA, Sample, SampleStore, write_samples
 
 Make = Callable[..., Any]
 Eventually = Callable[..., None]
@@ -119,8 +120,8 @@ def test_a_missing_tool_is_a_reason(
 
 ORPHANS = """
 import sys, time
-from isoline.runners.hosts import this_host
-from isoline.runners.sampler import DeviceSampler
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.telemetry.sampler import DeviceSampler
 found = [DeviceSampler(this_host(), vendor) for vendor in ("nvidia", "cpu")]
 for item in found:
     item.start()

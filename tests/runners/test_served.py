@@ -14,7 +14,7 @@ import pytest
 from isoline.catalog.facts import load_catalog
 from isoline.runners.engines import EngineCallError, engine_adapter
 from isoline.runners.engines.served import agree, asked_of, flat, parse_prometheus
-from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.launchers.interface import PhaseFailedError
 
 
 class Fake:

@@ -20,12 +20,12 @@ from isoline.catalog.pools import Excluded, Pool
 from isoline.recipes.deployment import Command, deployment_of
 from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
-from isoline.runners import gc, owners
-from isoline.runners.hosts import this_host
-from isoline.runners.images import image_file
-from isoline.runners.launcher import Deadlines, LaunchSpec, PhaseFailedError, Server
-from isoline.runners.slurm import SlurmLauncher, job_of
-from isoline.runners.slurm_gc import Jobs
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFailedError, Server
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.ownership import gc, owners
+from isoline.runners.slurm.gc import Jobs
+from isoline.runners.slurm.launcher import SlurmLauncher, job_of
+from isoline.runners.staging.images import image_file
 from isoline.settings import Settings
 from isoline.sweeps.sources import inputs_of, shape_of
 
@@ -306,9 +306,10 @@ def test_four_at_a_time(
 
 ORPHAN = """
 import sys, time
-from isoline.runners.container_gc import owner_labels
-from isoline.runners.hosts import this_host
-from isoline.runners import owners, slurm_jobs
+from isoline.runners.launchers.container_gc import owner_labels
+from isoline.runners.machine.hosts import this_host
+from isoline.runners.ownership import owners
+from isoline.runners.slurm import commands as slurm_jobs
 from pathlib import Path
 owner = owners.claim(Path(sys.argv[1]), run_id="r", launch_id="orphan", what="server")
 comment = slurm_jobs.comment_of(owner_labels(owner), owner.token)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.pools import Pool
-from isoline.runners import gc, quarantine
-from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.launcher import PhaseFailedError
-from isoline.runners.slurm_gc import Jobs
-from isoline.runners.slurm_job import FollowedJob
-from isoline.runners.slurm_jobs import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
-from isoline.runners.slurm_nodes import Unclean, all_unclean, away_from, is_clean, note_unclean
+from isoline.runners.launchers.interface import PhaseFailedError
+from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.ownership import gc, quarantine
+from isoline.runners.slurm.commands import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
+from isoline.runners.slurm.gc import Jobs
+from isoline.runners.slurm.job import FollowedJob
+from isoline.runners.slurm.nodes import Unclean, all_unclean, away_from, is_clean, note_unclean
 
 # As Slurm 22.05 prints it, shortened.
 LINE = (
@@ -126,7 +126,7 @@ def test_a_submission_without_an_answer_is_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sbatch hung after the job was taken: it is found by its comment."""
-    monkeypatch.setattr("isoline.runners.slurm_jobs.SUBMIT_S", 0.3)
+    monkeypatch.setattr("isoline.runners.slurm.commands.SUBMIT_S", 0.3)
     host = tools(
         tmp_path,
         monkeypatch,

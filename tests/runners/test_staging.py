@@ -10,8 +10,8 @@ import pytest
 
 from isoline.catalog.facts import WeightFile
 from isoline.errors import InfraError, InputError
-from isoline.runners.launcher import PhaseFailedError
-from isoline.runners.staging import ensure_weights, weights_path
+from isoline.runners.launchers.interface import PhaseFailedError
+from isoline.runners.staging.weights import ensure_weights, weights_path
 from isoline.settings import Settings
 
 CONTENT = b"weights " * 1000

@@ -22,12 +22,12 @@ from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe
 from isoline.results.records import PlanLaunch
-from isoline.runners.compile_cache import cache_key, compile_cache, mark_warm
-from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.nodes import run_job
-from isoline.runners.staging_items import Item, items_of_launch, items_of_plan
-from isoline.runners.staging_place import inventory, look_at, missing_inputs, spots_of
-from isoline.runners.staging_pool import inputs_in_use, set_pin, stage_pool
+from isoline.runners.launchers.compile_cache import cache_key, compile_cache, mark_warm
+from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.machine.nodes import run_job
+from isoline.runners.staging.items import Item, items_of_launch, items_of_plan
+from isoline.runners.staging.place import inventory, look_at, missing_inputs, spots_of
+from isoline.runners.staging.pool import inputs_in_use, set_pin, stage_pool
 from isoline.settings import Settings
 
 DIGEST = "4f" * 32
@@ -314,7 +314,8 @@ def test_a_dead_launch_holds_nothing(
     (tmp_path / "models").mkdir()
     code = (
         "import json; from dataclasses import asdict; "
-        "from isoline.runners.orchestrators import this_orchestrator as t; print(json.dumps(asdict(t())))"
+        "from isoline.runners.ownership.orchestrators import this_orchestrator as t; "
+        "print(json.dumps(asdict(t())))"
     )
     dead = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     for name, who in (("dead", dead), ("far", {**dead, "host": "elsewhere"}), ("odd", {})):

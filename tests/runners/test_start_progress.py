@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from isoline.runners.deadlines import ReadyBudget
-from isoline.runners.start_progress import StartProgress, bytes_read
+from isoline.runners.launchers.deadlines import ReadyBudget
+from isoline.runners.launchers.start_progress import StartProgress, bytes_read
 
 BUDGET = ReadyBudget(deadline_s=100, hard_cap_s=300, stall_s=50, why="a test")
 

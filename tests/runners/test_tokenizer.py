@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from isoline.errors import InputError
-from isoline.runners.gguf import read_metadata
-from isoline.runners.tokenizer import convert, ensure_tokenizer
+from isoline.runners.staging.gguf import read_metadata
+from isoline.runners.staging.tokenizer import convert, ensure_tokenizer
 from isoline.settings import Settings
 
 TOKENS = ["<unk>", "<|im_start|>", "<|im_end|>", "a", "b", "ab", "1", "2", "Ġ", "Ġa", "12"]

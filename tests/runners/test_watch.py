@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from isoline.runners import watch as watch_module
-from isoline.runners.launcher import LaunchSpec, Server, Staged
-from isoline.runners.process import ProcessLauncher
-from isoline.runners.telemetry import TELEMETRY_SCHEMA
-from isoline.runners.watch import Event, StallClock, Watch
+from isoline.runners.launchers import watch as watch_module
+from isoline.runners.launchers.interface import LaunchSpec, Server, Staged
+from isoline.runners.launchers.process import ProcessLauncher
+from isoline.runners.launchers.watch import Event, StallClock, Watch
+from isoline.runners.telemetry.table import TELEMETRY_SCHEMA
 from isoline.settings import Settings
 
 Watched = Callable[..., tuple[Server, Watch]]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from isoline.recipes.schema import Recipe
 from isoline.results.records import PlanPoint
-from isoline.runners.tokenizer import TokenizerInfo
+from isoline.runners.staging.tokenizer import TokenizerInfo
 from isoline.settings import load_settings
 from isoline.sweeps.context import Client, Context, Stop
 from isoline.sweeps.plan import make_plan

@@ -11,7 +11,7 @@ import pytest
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError
 from isoline.results.records import ReasonNote
-from isoline.runners import leases, quarantine
+from isoline.runners.ownership import leases, quarantine
 from isoline.sweeps.fleet import Fleet
 from isoline.sweeps.runs import Run
 from isoline.sweeps.schedule import Node

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isoline.catalog.facts import load_catalog
-from isoline.runners.deadlines import weights_bytes
+from isoline.runners.launchers.deadlines import weights_bytes
 from isoline.sweeps.loads import past_loads
 
 

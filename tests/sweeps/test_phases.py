@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isoline.runners.launcher import PhaseFailedError
+from isoline.runners.launchers.interface import PhaseFailedError
 from isoline.sweeps.phases import Phases
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.pools import load_pool
-from isoline.runners.hosts import Host
+from isoline.runners.machine.hosts import Host
 from isoline.sweeps import surroundings
 from isoline.sweeps.surroundings import Surroundings
 

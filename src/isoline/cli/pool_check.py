@@ -14,7 +14,7 @@ from isoline.errors import InputError
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
-    from isoline.runners.preflight import NodeReport
+    from isoline.runners.machine.preflight import NodeReport
 
 STATES = {True: "ok", False: "wrong", None: "unknown"}
 
@@ -36,7 +36,9 @@ def check(
     from isoline.catalog.pools import load_pool
     from isoline.results.bundle import write_file
     from isoline.results.reasons import REASONS
-    from isoline.runners.preflight import all_problems, as_json, hosts_of, inspect_all, needs_of_pool
+    from isoline.runners.machine.hosts import hosts_of
+    from isoline.runners.machine.needs import needs_of_pool
+    from isoline.runners.machine.preflight import all_problems, as_json, inspect_all
 
     settings = load_settings()
     with catalog_of(settings.project):

@@ -27,9 +27,9 @@ def new(
     from isoline.catalog.facts import catalog_of, load_catalog
     from isoline.catalog.pools import NODE
     from isoline.results.bundle import write_file
-    from isoline.runners.detect import look
-    from isoline.runners.hosts import Host, this_host
-    from isoline.runners.pool_file import Wish, checked, pool_text
+    from isoline.runners.machine.detect import look
+    from isoline.runners.machine.hosts import Host, this_host
+    from isoline.runners.machine.pool_file import Wish, checked, pool_text
 
     project = find_project()
     hosts = tuple(host or ())

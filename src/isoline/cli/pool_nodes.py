@@ -91,7 +91,7 @@ def _check_node(settings: Settings, node: str) -> None:
     """
     from isoline.catalog.documents import nearest
     from isoline.catalog.pools import NODE
-    from isoline.runners import quarantine
+    from isoline.runners.ownership import quarantine
     from isoline.sweeps.poolview import node_names
 
     if not re.match(NODE, node) or len(node) > LONGEST_NAME:
@@ -108,7 +108,7 @@ def _check_node(settings: Settings, node: str) -> None:
 def _hold(
     kind: Literal["drained", "quarantined"], node: str, reason: str, until: str | None, dry_run: bool
 ) -> None:
-    from isoline.runners import quarantine
+    from isoline.runners.ownership import quarantine
     from isoline.sweeps.context import folder_is_usable
 
     settings = load_settings()
@@ -141,8 +141,8 @@ def quarantine(
 
 def release(node: NodeArgument, dry_run: DryRunOption = False) -> None:
     """Let a node take launches again, and forget its errors."""
-    from isoline.runners.quarantine import read_node
-    from isoline.runners.quarantine import release as release_node
+    from isoline.runners.ownership.quarantine import read_node
+    from isoline.runners.ownership.quarantine import release as release_node
     from isoline.sweeps.context import folder_is_usable
 
     settings = load_settings()
@@ -168,8 +168,8 @@ def gc(
     Processes, containers, jobs, leases, ports, scratch. Exit code 4 when something is still there, or a
     machine did not answer.
     """
-    from isoline.runners import gc as cleaning
-    from isoline.runners.cleaners import machines_of, register_cleaners
+    from isoline.runners.ownership import gc as cleaning
+    from isoline.runners.ownership.cleaners import machines_of, register_cleaners
 
     settings = load_settings()
     wanted = _pools(settings, pool)

@@ -13,8 +13,8 @@ from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from isoline.catalog.pools import Pool
-    from isoline.runners.staging_items import Item
-    from isoline.runners.staging_place import Staged
+    from isoline.runners.staging.items import Item
+    from isoline.runners.staging.place import Staged
 
 ItemArgument = Annotated[str, typer.Argument(help="An item, by its name in `pool stage … --dry-run`.")]
 COLUMNS = ["node", "item", "kind", "id", "revision", "state", "gb", "detail"]
@@ -35,8 +35,8 @@ def stage(
     could not be brought (3 for what no retry mends); with --dry-run 3 when something is missing.
     """
     from isoline.results.reasons import REASONS, Verdict
-    from isoline.runners.staging_place import inventory
-    from isoline.runners.staging_pool import stage_pool
+    from isoline.runners.staging.place import inventory
+    from isoline.runners.staging.pool import stage_pool
     from isoline.sweeps.context import Stop, folder_is_usable
 
     settings = load_settings()
@@ -69,7 +69,7 @@ def _items(settings: Settings, pool: str, sweep: str, images: list[str]) -> tupl
     from isoline.catalog.facts import catalog_of
     from isoline.catalog.pools import load_pool
     from isoline.recipes.channels import parse_override
-    from isoline.runners.staging_items import items_of_plan
+    from isoline.runners.staging.items import items_of_plan
     from isoline.sweeps.prepare import Wishes, prepare
     from isoline.sweeps.schema import load_sweep
 
@@ -111,7 +111,7 @@ def unpin(pool: PoolArgument, item: ItemArgument) -> None:
 def _pin(pool: str, item: str, *, is_pinned: bool) -> None:
     from isoline.catalog.facts import catalog_of
     from isoline.catalog.pools import load_pool
-    from isoline.runners.staging_pool import set_pin
+    from isoline.runners.staging.pool import set_pin
 
     settings = load_settings()
     with catalog_of(settings.project):

@@ -113,7 +113,7 @@ def _write_lock(project: Path, loaded: LoadedRecipe, pool: Pool, path: Path) -> 
     from isoline.recipes.channels import read_channels
     from isoline.recipes.load import lock_at
     from isoline.recipes.lock import lock_text, pinned_image
-    from isoline.runners.registry import registry_digest
+    from isoline.runners.staging.registry import registry_digest
     from isoline.sweeps.sources import git_state, inputs_of, shape_of
 
     folder = (project / "recipes").resolve()

@@ -66,7 +66,7 @@ def _say(line: str) -> None:
 
 
 def _ensure_model(settings: Settings, entry: WeightFile, alias: str) -> None:
-    from isoline.runners.staging import ensure_weights
-    from isoline.runners.tokenizer import ensure_tokenizer
+    from isoline.runners.staging.tokenizer import ensure_tokenizer
+    from isoline.runners.staging.weights import ensure_weights
 
     ensure_tokenizer(settings, ensure_weights(settings, entry, progress=_say), alias)

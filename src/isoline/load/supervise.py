@@ -24,7 +24,7 @@ import psutil
 from isoline.errors import InfraError
 from isoline.load.command import LoadSpec, build_command
 from isoline.load.profile import AIPERF_VERSION
-from isoline.runners.owners import SCRATCH_PREFIX
+from isoline.runners.ownership.owners import SCRATCH_PREFIX
 
 POLL_S = 0.1
 SAMPLE_S = 0.5

@@ -1,7 +1,7 @@
 """Channels: names for image patterns (``recipes/channels.yaml``), resolved once for a run.
 
 Pure but for reading the file; asking a registry is a function that the caller gives
-(:func:`isoline.runners.registry.registry_digest`).
+(:func:`isoline.runners.staging.registry.registry_digest`).
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from isoline.catalog.facts import WeightFile, load_catalog
 from isoline.errors import IsolineError
-from isoline.runners import envs, ports
-from isoline.runners.hosts import ToolUnavailableError, this_host
-from isoline.runners.staging import verify_weights, weights_path
-from isoline.runners.tokenizer import tokenizer_place
+from isoline.runners import envs
+from isoline.runners.machine import ports
+from isoline.runners.machine.hosts import ToolUnavailableError, this_host
+from isoline.runners.staging.tokenizer import tokenizer_place
+from isoline.runners.staging.weights import verify_weights, weights_path
 from isoline.settings import Settings
 
 TOOL_TIMEOUT_S = 5.0

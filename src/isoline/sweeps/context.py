@@ -15,8 +15,8 @@ from typing import Any
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InfraError
-from isoline.runners.deadlines import PastLoad
-from isoline.runners.tokenizer import TokenizerInfo
+from isoline.runners.launchers.deadlines import PastLoad
+from isoline.runners.staging.tokenizer import TokenizerInfo
 from isoline.settings import Settings
 from isoline.sweeps.schema import Scenario
 

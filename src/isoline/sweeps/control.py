@@ -17,7 +17,7 @@ from typing import Literal
 
 from isoline.results.bundle import utc_now, write_file
 from isoline.results.reasons import Verdict
-from isoline.runners.staterecord import read_record
+from isoline.runners.ownership.record import read_record
 from isoline.sweeps.due import is_due
 
 DIGITS = 20

@@ -15,13 +15,12 @@ from isoline.load.command import LoadSpec, build_command
 from isoline.recipes.deployment import deployment_of
 from isoline.recipes.renderers import text
 from isoline.results.records import PlanLaunch, PlanPoint
-from isoline.runners.devices import amd, nvidia
-from isoline.runners.devices.reader import vendor_of
-from isoline.runners.hosts import ToolUnavailableError
-from isoline.runners.launcher import Deadlines
-from isoline.runners.preflight import hosts_of
-from isoline.runners.probes import INFO, partition_command
-from isoline.runners.sampler import sample_command
+from isoline.runners.launchers.interface import Deadlines
+from isoline.runners.machine.devices import amd, nvidia
+from isoline.runners.machine.devices.reader import vendor_of
+from isoline.runners.machine.hosts import ToolUnavailableError, hosts_of
+from isoline.runners.machine.probes import INFO, partition_command
+from isoline.runners.telemetry.sampler import sample_command
 from isoline.sweeps.loadspec import load_spec
 from isoline.sweeps.prepare import Prepared
 

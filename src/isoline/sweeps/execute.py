@@ -17,8 +17,8 @@ from isoline.errors import InfraError
 from isoline.results.identity import launch_id
 from isoline.results.reasons import Verdict
 from isoline.results.records import PlanLaunch, PlanPoint, PointRecord
-from isoline.runners import leases
-from isoline.runners.launcher import Launcher
+from isoline.runners.launchers.interface import Launcher
+from isoline.runners.ownership import leases
 from isoline.sweeps import schedule
 from isoline.sweeps.context import Context, disk_full, full_disk_is_clear
 from isoline.sweeps.control import Controls, read_controls

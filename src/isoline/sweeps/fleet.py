@@ -9,10 +9,9 @@ from pathlib import Path
 from isoline.catalog.pools import Pool
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import ReasonNote
-from isoline.runners import leases, owners, quarantine
-from isoline.runners.hosts import Host
-from isoline.runners.orchestrators import this_orchestrator
-from isoline.runners.preflight import hosts_of
+from isoline.runners.machine.hosts import Host, hosts_of
+from isoline.runners.ownership import leases, owners, quarantine
+from isoline.runners.ownership.orchestrators import this_orchestrator
 from isoline.sweeps.runs import Run
 from isoline.sweeps.schedule import Node, Placement, Taken
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from isoline.load.supervise import LoadProgress
 from isoline.results.reasons import REASONS
 from isoline.results.records import LaunchRecord, PlanLaunch, PlanPoint, PointRecord, ReasonNote
-from isoline.runners.hosts import Host
-from isoline.runners.launcher import Launcher, StoppedError
+from isoline.runners.launchers.interface import Launcher, StoppedError
+from isoline.runners.machine.hosts import Host
 from isoline.sweeps.context import Context, Stop
 from isoline.sweeps.journal import Journal
 from isoline.sweeps.launch import LaunchFailedError, LaunchRun, needs_new_server

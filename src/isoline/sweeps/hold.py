@@ -17,14 +17,14 @@ from isoline.errors import InfraError, InputError
 from isoline.recipes.load import load_recipe
 from isoline.results.identity import new_run_id
 from isoline.results.records import PlanLaunch
-from isoline.runners import heldrecord, leases
-from isoline.runners.attach import attach_launcher, held_of
-from isoline.runners.heldrecord import Held, find_held
-from isoline.runners.hosts import Host
-from isoline.runners.kinds import launcher_for
-from isoline.runners.launcher import PhaseFailedError, Server
-from isoline.runners.preflight import hosts_of
-from isoline.runners.quarantine import kept_away, stamp
+from isoline.runners.launchers.attach import attach_launcher, held_of
+from isoline.runners.launchers.interface import PhaseFailedError, Server
+from isoline.runners.launchers.kinds import launcher_for
+from isoline.runners.machine.hosts import Host, hosts_of
+from isoline.runners.ownership import held as heldrecord
+from isoline.runners.ownership import leases
+from isoline.runners.ownership.held import Held, find_held
+from isoline.runners.ownership.quarantine import kept_away, stamp
 from isoline.settings import Settings
 from isoline.sweeps.context import Context, Stop
 from isoline.sweeps.due import due_points

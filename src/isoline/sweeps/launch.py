@@ -17,15 +17,22 @@ from isoline.results.identity import launch_id
 from isoline.results.reasons import REASONS, Verdict, worst
 from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.runners.causes import Cause, explain, explain_logs, server_logs
-from isoline.runners.compile_cache import CompileCache
-from isoline.runners.deadlines import ready_budget, weights_bytes
 from isoline.runners.engines import engine_adapter
-from isoline.runners.hosts import Host, ToolUnavailableError, this_host
-from isoline.runners.launcher import Deadlines, Launcher, LaunchSpec, PhaseFailedError, Server, StoppedError
-from isoline.runners.staging_place import missing_inputs
-from isoline.runners.staging_pool import inputs_in_use
-from isoline.runners.tokenizer import ensure_tokenizer
-from isoline.runners.watch import Watch
+from isoline.runners.launchers.compile_cache import CompileCache
+from isoline.runners.launchers.deadlines import ready_budget, weights_bytes
+from isoline.runners.launchers.interface import (
+    Deadlines,
+    Launcher,
+    LaunchSpec,
+    PhaseFailedError,
+    Server,
+    StoppedError,
+)
+from isoline.runners.launchers.watch import Watch
+from isoline.runners.machine.hosts import Host, ToolUnavailableError, this_host
+from isoline.runners.staging.place import missing_inputs
+from isoline.runners.staging.pool import inputs_in_use
+from isoline.runners.staging.tokenizer import ensure_tokenizer
 from isoline.sweeps.context import Context
 from isoline.sweeps.phases import Phases
 from isoline.sweeps.record import Live

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from isoline.results.reasons import Verdict
-from isoline.runners.deadlines import PastLoad, weights_bytes
+from isoline.runners.launchers.deadlines import PastLoad, weights_bytes
 from isoline.sweeps.runs import PAST_RUNS, launch_records, runs_newest_first
 
 

@@ -22,10 +22,11 @@ from isoline.load.supervise import LoadProgress, make_scratch, run_load
 from isoline.results.bundle import BundleWriter, utc_now, write_file, write_record
 from isoline.results.reasons import REASONS, Verdict
 from isoline.results.records import Plan, PlanPoint, PointRecord, ReasonNote
-from isoline.runners import foreign, owners
 from isoline.runners.causes import explain_logs, log_sizes, server_logs
-from isoline.runners.compile_cache import mark_warm
-from isoline.runners.launcher import PhaseFailedError, StoppedError
+from isoline.runners.launchers.compile_cache import mark_warm
+from isoline.runners.launchers.interface import PhaseFailedError, StoppedError
+from isoline.runners.ownership import owners
+from isoline.runners.telemetry import foreign
 from isoline.sweeps.context import Context, disk_full, full_disk_line
 from isoline.sweeps.loadspec import load_spec
 from isoline.sweeps.phases import Phases

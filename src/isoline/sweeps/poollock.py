@@ -14,9 +14,10 @@ from filelock import FileLock, Timeout
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError
 from isoline.results.bundle import utc_now, write_file
-from isoline.runners import gc, owners, ports
-from isoline.runners.cleaners import machines_of, register_cleaners
-from isoline.runners.orchestrators import Life, Orchestrator, life_of, this_orchestrator
+from isoline.runners.machine import ports
+from isoline.runners.ownership import gc, owners
+from isoline.runners.ownership.cleaners import machines_of, register_cleaners
+from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.settings import Settings
 from isoline.sweeps.context import folder_is_usable, full_disk_is_clear
 from isoline.sweeps.journal import JOURNAL, Journal

@@ -9,8 +9,8 @@ from typing import Any
 
 from isoline.catalog.pools import Pool
 from isoline.results.bundle import WORK
-from isoline.runners import leases, quarantine
-from isoline.runners.preflight import hosts_of
+from isoline.runners.machine.hosts import hosts_of
+from isoline.runners.ownership import leases, quarantine
 from isoline.sweeps.journal import JOURNAL, read_journal
 from isoline.sweeps.poollock import holder_of
 

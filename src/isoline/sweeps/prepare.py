@@ -16,7 +16,7 @@ from isoline.catalog.treecache import cached_trees
 from isoline.errors import InputError
 from isoline.results.decisions import load_overrides
 from isoline.results.records import Plan, PlanPoint
-from isoline.runners.heldrecord import find_held
+from isoline.runners.ownership.held import find_held
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_launch, only_new

@@ -35,11 +35,11 @@ from isoline.results.records import (
 )
 from isoline.results.rederive import TELEMETRY
 from isoline.results.requests import REQUESTS_SCHEMA
-from isoline.runners import telemetry
-from isoline.runners.compile_cache import CompileCache
-from isoline.runners.launcher import Launcher, Server
-from isoline.runners.tokenizer import TokenizerInfo
-from isoline.runners.watch import Watch
+from isoline.runners.launchers.compile_cache import CompileCache
+from isoline.runners.launchers.interface import Launcher, Server
+from isoline.runners.launchers.watch import Watch
+from isoline.runners.staging.tokenizer import TokenizerInfo
+from isoline.runners.telemetry import table as telemetry
 from isoline.sweeps.context import Context
 from isoline.sweeps.schema import Scenario
 

@@ -14,7 +14,7 @@ from isoline.datasets.schema import Dataset, load_dataset
 from isoline.errors import IncompleteError, InputError
 from isoline.results.bundle import attempts
 from isoline.results.records import LockRecord, PlanLaunch, PlanPoint, PointRecord
-from isoline.runners.fingerprint import compare
+from isoline.runners.machine.fingerprint import compare
 from isoline.settings import Settings
 from isoline.sweeps.assemble import assemble
 from isoline.sweeps.context import Stop

@@ -18,7 +18,7 @@ from isoline.recipes.extends import may_extend
 from isoline.recipes.inputs import Inputs, Shape
 from isoline.recipes.load import LoadedRecipe, file_of, load_matched, match_recipes, misnamed, parse_recipe
 from isoline.results.bundle import file_sha256
-from isoline.runners.registry import registry_digest
+from isoline.runners.staging.registry import registry_digest
 from isoline.sweeps.kept import current
 from isoline.sweeps.kinds import check_kind, scenario_file
 from isoline.sweeps.outline import Draft

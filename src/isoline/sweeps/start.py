@@ -13,8 +13,8 @@ from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
 from isoline.results.records import Plan, PlanPoint
 from isoline.runners.envs import ensure_aiperf
-from isoline.runners.fingerprint import fingerprint
-from isoline.runners.kinds import launcher_for
+from isoline.runners.launchers.kinds import launcher_for
+from isoline.runners.machine.fingerprint import fingerprint
 from isoline.settings import Settings
 from isoline.sweeps.context import Client, Context, Stop, folder_is_usable, full_disk_is_clear
 from isoline.sweeps.execute import Executor

@@ -11,14 +11,15 @@ from typing import Any
 from isoline.catalog.pools import Pool
 from isoline.results.bundle import write_file
 from isoline.results.records import ReasonNote
-from isoline.runners.compile_cache import CompileCache, compile_cache
-from isoline.runners.devices.reader import vendor_of
-from isoline.runners.fingerprint import changes, node_fingerprint
-from isoline.runners.hosts import Host, ToolUnavailableError
-from isoline.runners.launcher import Problem
-from isoline.runners.preflight import as_json, for_launch, inspect, needs_of_pool, wait_until_idle
-from isoline.runners.sampler import DeviceSampler
-from isoline.runners.telemetry import Sample
+from isoline.runners.launchers.compile_cache import CompileCache, compile_cache
+from isoline.runners.machine.device_checks import wait_until_idle
+from isoline.runners.machine.devices.reader import vendor_of
+from isoline.runners.machine.fingerprint import changes, node_fingerprint
+from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.machine.needs import Problem, for_launch, needs_of_pool
+from isoline.runners.machine.preflight import as_json, inspect
+from isoline.runners.telemetry.sampler import DeviceSampler
+from isoline.runners.telemetry.table import Sample
 
 FREE_S = {"nvidia": 60.0, "amd": 180.0}
 """How long device memory may take to come free after a stop: AMD's driver takes its time."""

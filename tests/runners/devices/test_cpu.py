@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from isoline.runners.devices.cpu import CpuReading, power, utilisation
-from isoline.runners.devices.model import UnreadableOutputError
-from isoline.runners.devices.reader import read_devices
-from isoline.runners.hosts import this_host
+from isoline.runners.machine.devices.cpu import CpuReading, power, utilisation
+from isoline.runners.machine.devices.model import UnreadableOutputError
+from isoline.runners.machine.devices.reader import read_devices
+from isoline.runners.machine.hosts import this_host
 
 
 def reading(ticks: str, *more: str) -> CpuReading:

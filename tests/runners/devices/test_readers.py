@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from isoline.catalog.facts import load_catalog
-from isoline.runners.devices import amd, nvidia, rocm
-from isoline.runners.devices.model import DeviceProcess, UnreadableOutputError, sku_of
-from isoline.runners.devices.reader import (
+from isoline.runners.machine.devices import amd, nvidia, rocm
+from isoline.runners.machine.devices.model import DeviceProcess, UnreadableOutputError, sku_of
+from isoline.runners.machine.devices.reader import (
     commands_of,
     detect,
     has_tool,
@@ -20,7 +20,7 @@ from isoline.runners.devices.reader import (
     vendor_of,
     with_commands,
 )
-from isoline.runners.hosts import ToolUnavailableError, this_host
+from isoline.runners.machine.hosts import ToolUnavailableError, this_host
 
 Make = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from isoline.runners.launcher import ResetProof, ShouldStop
+from isoline.runners.launchers.interface import ResetProof, ShouldStop
 
 PROGRESS = ("steps", "input_tokens", "output_tokens")
 """Counters of which at least one grows while a server does anything; ``steps`` may be absent."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from isoline.runners import llamacpp_server
+from isoline.runners.engines import llamacpp_server
 from isoline.runners.engines.base import EngineCallError
 from isoline.runners.engines.openai import as_json, at_rest, call, generate
-from isoline.runners.launcher import PhaseFailedError, ResetProof, ShouldStop
+from isoline.runners.launchers.interface import PhaseFailedError, ResetProof, ShouldStop
 
 ARGS_NAME = "effective_args.json"
 PREFIX = "llamacpp:"

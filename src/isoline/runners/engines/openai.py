@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from isoline.runners.engines.base import EngineCallError
-from isoline.runners.launcher import PhaseFailedError, ShouldStop, StoppedError
+from isoline.runners.launchers.interface import PhaseFailedError, ShouldStop, StoppedError
 
 CONNECT_S = 1.0
 PROMPT = "Count from one to ten in words."

@@ -20,7 +20,7 @@ from isoline.errors import InputError
 from isoline.runners.causes import explain
 from isoline.runners.engines.base import EngineCallError
 from isoline.runners.engines.openai import as_json, at_rest, call, generate
-from isoline.runners.launcher import PhaseFailedError, ResetProof, ShouldStop
+from isoline.runners.launchers.interface import PhaseFailedError, ResetProof, ShouldStop
 
 ASK_S = 5.0
 PROBE_TOKENS = 1

@@ -1,5 +1,0 @@
-"""Accelerators of a machine, as the vendors' own tools report them: one module a tool family.
-
-Parsers are pure (text -> :class:`~isoline.runners.devices.model.Device`); :mod:`.reader` runs the tools.
-What a tool does not say is None, never 0.
-"""

@@ -1,0 +1,1 @@
+"""The batch system: its commands, one job a launch, its nodes, and what is left of jobs."""

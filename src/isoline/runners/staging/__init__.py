@@ -1,0 +1,1 @@
+"""What a launch needs on the machines before it starts: images, weights, tokenizers."""

@@ -1,0 +1,1 @@
+"""Samples of devices and of the processor while a launch runs."""
