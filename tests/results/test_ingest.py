@@ -11,6 +11,7 @@ import pytest
 
 from isoline.errors import InputError
 from isoline.results.ingest import ingest
+from isoline.results.maintain import rebuild
 from isoline.settings import Settings
 
 SECOND = "20261202T020000Z-demo-bbbbbb"
@@ -350,11 +351,40 @@ def test_overrides_withdraw_and_come_back(bundles: Any, settings: Settings, plan
     assert ask("SELECT count(*) FROM overrides") == [(0,)]
 
 
-def test_override_that_matches_nothing_is_said(bundles: Any, settings: Settings, plan: Any) -> None:
-    """A misspelt decision must not look as if it had been applied."""
-    bundles.make_run(settings.store, plan)
-    withdraw(settings, SECOND, None)
-    assert "matches no point" in ingest(settings).warnings[0]
+def test_override_of_another_store_s_run_is_said(bundles: Any, settings: Settings, plan: Any) -> None:
+    """The file goes with the project, a store does not: its run may be in another one."""
+    run = bundles.make_run(settings.store, plan)
+    withdraw(settings, "20250101T020000Z-nightly-cccccc", None)
+    (line,) = ingest(settings).warnings
+    assert line.startswith("results/overrides.yaml: the store has no run 20250101T020000Z-nightly-cccccc")
+    assert run.name in line
+
+
+@pytest.mark.parametrize("change", ["day", "sweep", "suffix"])
+def test_misspelt_run_of_an_override_is_refused(
+    change: str, bundles: Any, settings: Settings, plan: Any
+) -> None:
+    """A run that differs from one that is here in one of its three parts is that one, misspelt."""
+    run = bundles.make_run(settings.store, plan)
+    old, new = {"day": ("2026120", "2026121"), "sweep": ("demo", "dmeo"), "suffix": ("aaaaaa", "aaaaab")}[
+        change
+    ]
+    withdraw(settings, run.name.replace(old, new), None)
+    for call in (ingest, rebuild):
+        with pytest.raises(InputError, match=r"results/overrides\.yaml:3") as caught:
+            call(settings)
+        assert f"did you mean '{run.name}'" in caught.value.line()
+
+
+def test_unknown_point_of_an_override_is_refused(bundles: Any, settings: Settings, plan: Any) -> None:
+    """A point that its run does not expect is refused with the nearest one, before anything changes."""
+    run = bundles.make_run(settings.store, plan)
+    point = attempt_of(run, 4).parent.name
+    withdraw(settings, run.name, point[:-1] + ("0" if point[-1] != "0" else "1"))
+    with pytest.raises(InputError, match=r"results/overrides\.yaml:4") as caught:
+        ingest(settings)
+    assert f"did you mean '{point}'" in caught.value.line()
+    assert not settings.warehouse.exists()
 
 
 def test_unreadable_decisions_stop_the_ingest(settings: Settings) -> None:

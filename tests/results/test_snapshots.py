@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isoline.results.ingest import ingest
-from isoline.results.snapshots import NEWEST, run_ids, snapshot_points
+from isoline.results.snapshots import NEWEST, lost_points, run_ids, snapshot_points
 from isoline.results.warehouse import open_reader
 from isoline.settings import Settings
 
@@ -125,4 +125,70 @@ def test_a_try_out_never_stands_in_for_the_curve(bundles: Any, settings: Setting
     assert not tried["official"].any()
     assert tried["marks"].iloc[0] == ["unofficial"]
     assert tried["unofficial_why"].iloc[0] == "a try-out: its sweep is not published"
+    con.close()
+
+
+def test_a_part_of_a_curve_never_stands_in_for_it(bundles: Any, settings: Settings) -> None:
+    """A run of only what changed is complete by its own plan; the whole stays, the part is named."""
+    whole = bundles.make_plan()
+    bundles.make_run(settings.store, whole, RUNS[0])
+    some = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(4)])])
+    key = next(point.curve_key for _, point in bundles.points_of(some))
+    bundles.make_run(settings.store, some.model_copy(update={"parts": [key]}), RUNS[1])
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    frame = snapshot_points(con)
+    assert (set(frame["run_id"]), len(frame)) == ({RUNS[0]}, 4)
+    assert set(frame["newer_incomplete_run"]) == {RUNS[1]}
+    assert set(frame["newer_is_part"]) == {True}
+    assert lost_points(con) == []
+    newest = snapshot_points(con, run=NEWEST)
+    assert set(newest["run_id"]) == {RUNS[1]}
+    assert not newest["curve_complete"].any() and newest["curve_is_part"].all()
+    con.close()
+
+
+def test_a_lost_point_is_named_with_what_it_is_now(bundles: Any, settings: Settings) -> None:
+    """What the snapshot before had valid and this one has not: no more planned, or no more valid."""
+    old = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(c) for c in (1, 4, 8, 16)])])
+    new = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(c) for c in (1, 4, 16, 32)])])
+    bundles.make_run(settings.store, old, RUNS[0], {(16, 1): bundles.Outcome(reasons=("server_died",))})
+    bundles.make_run(
+        settings.store,
+        new,
+        RUNS[1],
+        dict.fromkeys([(4, 1), (16, 1)], bundles.Outcome(reasons=("server_died",))),
+    )
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    # Concurrency 16 was not valid before either: it is not lost, 32 is new.
+    found = [(row["concurrency"], row["now"], row["reasons"]) for row in lost_points(con)]
+    assert found == [(4, "invalid", ["server_died"]), (8, "not planned", [])]
+    assert {(row["run_id"], row["former_run_id"]) for row in lost_points(con)} == {(RUNS[1], RUNS[0])}
+    assert lost_points(con, model="another") == []
+    con.close()
+
+
+def test_only_the_snapshot_right_before_can_be_lost_from(bundles: Any, settings: Settings) -> None:
+    """A repetition less is no loss, nor what an incomplete run lacks, nor what was lost a night earlier."""
+    points = [bundles.PointDef(4, repetition=1), bundles.PointDef(4, repetition=2)]
+    whole = bundles.make_plan([(bundles.LaunchDef(), [*points, bundles.PointDef(8)])])
+    less = bundles.make_plan([(bundles.LaunchDef(), points)])
+    bad = {(4, 2): bundles.Outcome(reasons=("server_died",))}
+    bundles.make_run(settings.store, whole, RUNS[0])
+    bundles.make_run(settings.store, whole, RUNS[1], bad)
+    bundles.make_run(settings.store, whole, RUNS[2], {(8, 1): None})
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert lost_points(con) == []
+    con.close()
+    bundles.make_run(settings.store, less, RUNS[3])
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert [row["concurrency"] for row in lost_points(con)] == [8]
+    con.close()
+    bundles.make_run(settings.store, less, RUNS[4])
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    assert lost_points(con) == []
     con.close()

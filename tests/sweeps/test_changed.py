@@ -66,6 +66,17 @@ def test_an_added_concurrency_plans_the_new_point_alone(repository: Any) -> None
     assert plan.launches[0].estimate_s == pytest.approx(start_s + point.estimate_s, abs=0.2)
 
 
+def test_what_is_only_a_part_of_its_curve_is_said(repository: Any) -> None:
+    """The plan names the curves that it left points out of, and no others; all that is new is whole."""
+    repository.edit(RECIPE, "[1, 2, 4, 8]", "[1, 2, 4, 6, 8]")
+    repository.edit("sweeps/demo.yaml", "[1, 2, 4, 8]", "[1, 2, 4, 6, 8]")
+    plan = planned(repository.root, changed_since="before")
+    assert plan.parts == [plan.launches[0].points[0].curve_key]
+    assert planned(repository.root).parts == []
+    repository.edit("sweeps/scenarios/demo-short.yaml", "osl: 48", "osl: 49")
+    assert planned(repository.root, changed_since="before").parts == []
+
+
 def test_another_argument_plans_all_of_the_recipe(repository: Any) -> None:
     """A changed argument makes all points of that recipe new, and of no other one."""
     second = f"{RECIPE_ID}-other"

@@ -44,6 +44,16 @@ def test_started() -> None:
         runs.started("latest")
 
 
+def test_a_part_is_not_continued_as_the_whole(bundles: Any, store: Path) -> None:
+    """The same points, once as what changed and once as all that a sweep selects, are two runs."""
+    plan = bundles.make_plan()
+    part = plan.model_copy(update={"parts": [plan.launches[0].points[0].curve_key]})
+    bundles.make_run(store, part, OLD)
+    assert part.plan_digest == plan.plan_digest
+    assert runs.find_run(store, part, None) is not None
+    assert runs.find_run(store, plan, None) is None
+
+
 def test_the_newest_equal_plan_goes_on(bundles: Any, store: Path) -> None:
     """The newest run of the sweep with an equal plan is continued; other sweeps and plans are passed."""
     plan = bundles.make_plan()

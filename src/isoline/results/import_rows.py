@@ -292,6 +292,7 @@ class _Rows:
                     "run_id": self._run,
                     "sweep": self._run,
                     "started_at": max(self._times, default=None),
+                    "finished_at": max(self._times, default=None),
                     "expected": count,
                     "got": count,
                     **got,

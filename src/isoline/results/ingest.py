@@ -16,6 +16,7 @@ import pyarrow as pa
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InputError
 from isoline.results import bundle
+from isoline.results.decided import bring_prices, check_overrides, strange_runs
 from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
 from isoline.results.imports import Landing, has_imports, land
@@ -62,11 +63,13 @@ def ingest(
     :param wait_s: how long to wait for another writer, seconds.
     :param dry_run: do it on a copy that is thrown away.
     :param again: read all foreign files again, also where nothing about them changed.
-    :raises InputError: for a path outside the store, or a decision file that is not of its schema.
+    :raises InputError: for a path outside the store, a decision file that is not of its schema, or a
+        decision about a point that is not there.
     :raises InfraError: while another process writes the warehouse.
     """
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
+    check_overrides(settings.project, settings.store, overrides)
     wanted = _runs_at(settings.store, paths)
     if dry_run:
         with scratch(settings.warehouse) as con:
@@ -78,7 +81,8 @@ def ingest(
 def add_imports(
     con: Connection, settings: Settings, report: IngestReport, *, again: bool = False
 ) -> IngestReport:
-    """Bring the store's foreign files in too, and say so in the report."""
+    """Bring the store's foreign files in too, and say so in the report; and the project's price lists."""
+    bring_prices(con, settings.project)
     if not has_imports(con, settings.store):
         return report  # also where the project's catalog cannot be read
     landing = land(con, settings.store, load_catalog(settings.project), again=again)
@@ -274,7 +278,10 @@ def _warnings(con: Connection, store: Path, in_store: set[str], overrides: Seque
             f"{len(gone)} runs are in the warehouse but not in the store {store} (first {gone[0]}); "
             "`isoline results rebuild` drops them"
         )
+    lines += strange_runs(store, overrides)
     for item in overrides:
+        if item.run_id not in in_store:
+            continue
         point = con.execute(
             "SELECT count(*) FROM points WHERE run_id = $run AND (point_id = $point OR $point IS NULL)",
             {"run": item.run_id, "point": item.point_id},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from isoline.errors import InputError, IsolineError
 from isoline.results import bundle
+from isoline.results.decided import check_overrides
 from isoline.results.decisions import check_decisions, load_overrides
 from isoline.results.import_store import verify_kept
 from isoline.results.ingest import IngestReport, add_imports, fill
@@ -46,6 +47,7 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
         )
     check_decisions(settings.project)
     overrides = load_overrides(settings.project)
+    check_overrides(settings.project, settings.store, overrides)
     if dry_run:
         with scratch(None) as con:
             return add_imports(con, settings, fill(con, settings.store, None, overrides))

@@ -113,6 +113,7 @@ class Plan(Record):
     shards: int
     budget: dict[str, Any]
     additions: list[Addition] = []
+    parts: list[str] = []  # curves of which it has only a part: the run never stands in for them
     publish: bool = True  # False: a try-out; its points are never official and in no snapshot
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -80,7 +82,7 @@ def run_tables(
         tables["reused"] = [_reused(files.run_id, taken, withdrawn) for taken in files.taken]
         tables["points"] = points
         tables["runs"] = [
-            _run(files.run_id, files.plan, [row for row in points if row["measured_in"] == files.run_id])
+            _run(files, files.plan, [row for row in points if row["measured_in"] == files.run_id])
         ]
         tables["recipes"] = _recipes(files.run_id, files.plan.plan)
         for start in files.launches:
@@ -96,7 +98,16 @@ def run_tables(
     return built
 
 
-def _run(run_id: str, bundle: RunBundle, points: Sequence[Row]) -> Row:
+def _finished_at(files: RunFiles) -> datetime | None:
+    """When the last thing that was sealed of a run was done; None while there is none."""
+    ends = [item.record.ended_at for item in files.launches]
+    ends += [item.record.ended_at for item in files.points]
+    ends += [item.record.at for item in files.skipped]
+    return max(map(utc, ends), default=None)
+
+
+def _run(files: RunFiles, bundle: RunBundle, points: Sequence[Row]) -> Row:
+    run_id = files.run_id
     verdicts = Counter(point["verdict"] for point in points)
     causes = Counter(point["missing_cause"] for point in points if not point["got"])
     got = sum(point["got"] for point in points)
@@ -106,6 +117,7 @@ def _run(run_id: str, bundle: RunBundle, points: Sequence[Row]) -> Row:
         "sweep": bundle.plan.sweep,
         "plan_digest": bundle.plan.plan_digest,
         "started_at": run_start(run_id),
+        "finished_at": _finished_at(files),
         "rev": bundle.plan.created_from.get("rev"),
         "dirty": bundle.plan.created_from.get("dirty"),
         "expected": len(points),
@@ -114,6 +126,7 @@ def _run(run_id: str, bundle: RunBundle, points: Sequence[Row]) -> Row:
         "skipped": len(points) - got - missing,
         "missing": missing,
         "complete": got == len(points) and not any(verdicts[name] for name in UNFINISHED),
+        "curve_parts": bundle.plan.parts,
         "published": bundle.plan.publish,
         "bundle_path": bundle.path,
         "bundle_digest": bundle.digest,
@@ -251,7 +264,12 @@ def _points(files: RunFiles, plan: Plan, withdrawn: Withdrawals) -> list[Row]:
         for curve, found in by_curve.items()
     }
     candidates = [candidate_of(each, files.run_id, plan, withdrawn) for each in planned]
-    why = official([*candidates, *(evidence(taken) for taken in files.taken if taken.planned is None)])
+    beside = [evidence(taken) for taken in files.taken if taken.planned is None]
+    why = official([*candidates, *beside])
+    # Before somebody withdraws a point it was what it otherwise is: who looks back at that time sees it.
+    otherwise = why
+    if any(item.withdrawn for item in candidates):
+        otherwise = official([*(replace(item, withdrawn=False) for item in candidates), *beside])
     rows = []
     for each, candidate in zip(planned, candidates, strict=True):
         point_id = each.point.point_id
@@ -262,6 +280,7 @@ def _points(files: RunFiles, plan: Plan, withdrawn: Withdrawals) -> list[Row]:
         row["missing_cause"] = each.missing_cause if each.bundle is None else None
         row["official"] = not why[point_id]
         row["unofficial_why"] = why[point_id] or None
+        row["unofficial_otherwise"] = otherwise[point_id] or None
         row["marks"] = marks_of(each, candidate)
         rows.append(row)
     return rows

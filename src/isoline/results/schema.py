@@ -87,16 +87,18 @@ _POINT_HEAD = """
     concurrency INTEGER, repetition INTEGER, seed BIGINT, speculative VARCHAR, kv_offload VARCHAR,
     deployment_class VARCHAR, client_class VARCHAR, kind VARCHAR, source VARCHAR,
     curve_key VARCHAR, series_key VARCHAR, verdict VARCHAR, reasons VARCHAR[], accuracy_state VARCHAR,
-    official BOOLEAN, unofficial_why VARCHAR, marks VARCHAR[], started_at TIMESTAMP, ended_at TIMESTAMP,
-    asked INTEGER, completed INTEGER, failed INTEGER, window VARCHAR"""
+    official BOOLEAN, unofficial_why VARCHAR, unofficial_otherwise VARCHAR, marks VARCHAR[],
+    started_at TIMESTAMP, ended_at TIMESTAMP, asked INTEGER, completed INTEGER, failed INTEGER,
+    window VARCHAR"""
 
 TABLES: tuple[Table, ...] = (
     _table(
         "runs",
-        """run_id VARCHAR, sweep VARCHAR, plan_digest VARCHAR, started_at TIMESTAMP, rev VARCHAR,
+        """run_id VARCHAR, sweep VARCHAR, plan_digest VARCHAR, started_at TIMESTAMP, finished_at TIMESTAMP,
+        rev VARCHAR,
         dirty BOOLEAN, expected INTEGER, got INTEGER, valid INTEGER, partial INTEGER, invalid INTEGER,
         infra_error INTEGER, cancelled INTEGER, skipped INTEGER, missing INTEGER, complete BOOLEAN,
-        published BOOLEAN, bundle_path VARCHAR, bundle_digest VARCHAR""",
+        curve_parts VARCHAR[], published BOOLEAN, bundle_path VARCHAR, bundle_digest VARCHAR""",
         "run_id",
     ),
     _table(
@@ -174,7 +176,9 @@ TABLES: tuple[Table, ...] = (
     ),
     _table(
         "prices",
-        "tier VARCHAR, sku VARCHAR, usd_per_gpu_hour DOUBLE, source VARCHAR, dated VARCHAR",
+        """version VARCHAR, tier VARCHAR, is_default BOOLEAN, sku VARCHAR, usd_per_gpu_hour DOUBLE,
+        source VARCHAR, dated VARCHAR""",
+        "version tier sku",
         by_run=False,
     ),
     # By run here and not one row a digest: a run's rows come and go with the run alone.

@@ -5,6 +5,7 @@ Never stitched point by point: every row of a curve comes from one run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -29,32 +30,53 @@ FILTERS: tuple[str, ...] = (
 )
 """The columns by which :func:`snapshot_points` filters."""
 
+_OF_CURVE = (
+    "model",
+    "scenario",
+    "sku",
+    "engine",
+    "weight_precision",
+    "kind",
+    "source",
+    "curve_key",
+)
+"""Of these the filters that all points of a curve have in common: other curves need not be looked at."""
+
 # A curve is complete in a run when each of its expected points has a verdict that says something
-# about the engine. Accuracy twins are not on the curve. A try-out (smoke, reproduce) has the same
-# curve as the real thing and would stand in its place: it counts only where its run is named.
+# about the engine, and the run did not mean to measure a part of it only. Accuracy twins are not on the
+# curve. A try-out (smoke, reproduce) has the same curve as the real thing and would stand in its place: it
+# counts only where its run is named.
 _CURVES = """
     SELECT p.curve_key, p.run_id, r.started_at,
-           bool_and(p.got AND p.verdict NOT IN ('infra_error', 'cancelled')) AS complete,
+           coalesce(list_contains(any_value(r.curve_parts), p.curve_key), false) AS is_part,
+           bool_and(p.got AND p.verdict NOT IN ('infra_error', 'cancelled')) AND NOT is_part AS complete,
            coalesce(any_value(r.published), true) AS published
     FROM points p JOIN runs r USING (run_id)
-    WHERE p.twin_of IS NULL
-    GROUP BY ALL
+    WHERE p.twin_of IS NULL{of_curve}
+    GROUP BY p.curve_key, p.run_id, r.started_at
+"""
+
+_RANKED = f"""
+    WITH curves AS ({_CURVES}),
+    ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY curve_key ORDER BY started_at DESC, run_id DESC) AS place
+        FROM curves WHERE {{eligible}}
+    )
 """
 
 _SQL = f"""
-    WITH curves AS ({_CURVES}),
-    chosen AS (
-        SELECT curve_key, run_id, started_at, complete FROM curves WHERE {{eligible}}
-        QUALIFY row_number() OVER (PARTITION BY curve_key ORDER BY started_at DESC, run_id DESC) = 1
-    ),
+    {_RANKED},
+    chosen AS (FROM ranked WHERE place = 1),
     newer AS (
-        SELECT c.curve_key, arg_max(c.run_id, (c.started_at, c.run_id)) AS newer_incomplete_run
+        SELECT c.curve_key, arg_max(c.run_id, (c.started_at, c.run_id)) AS newer_incomplete_run,
+               arg_max(c.is_part, (c.started_at, c.run_id)) AS newer_is_part
         FROM curves c JOIN chosen k USING (curve_key)
         WHERE NOT c.complete AND c.published AND (c.started_at, c.run_id) > (k.started_at, k.run_id)
         GROUP BY ALL
     )
-    SELECT p.*, k.complete AS curve_complete, k.started_at AS run_started_at, n.newer_incomplete_run,
-           n.newer_incomplete_run IS NOT NULL AS newer_incomplete
+    SELECT p.*, k.complete AS curve_complete, k.is_part AS curve_is_part, k.started_at AS run_started_at,
+           n.newer_incomplete_run, n.newer_incomplete_run IS NOT NULL AS newer_incomplete,
+           coalesce(n.newer_is_part, false) AS newer_is_part
     FROM points p
     JOIN chosen k USING (curve_key, run_id)
     LEFT JOIN newer n USING (curve_key)
@@ -62,37 +84,111 @@ _SQL = f"""
     ORDER BY p.curve_key, p.topology, p.concurrency, p.repetition, p.point_id
 """
 
+_DECISIONS = "SELECT run_id, point_id, action, reason, reviewer, dated FROM overrides ORDER BY ALL"
+
 
 def snapshot_points(con: Connection, *, run: str | None = None, **filters: str | None) -> pd.DataFrame:
     """The points of a snapshot, one row for each expected point (repetitions are rows of their own).
 
-    Columns: all of ``points``, and ``curve_complete``, ``run_started_at``, ``newer_incomplete``
-    (whether a newer run of that curve is incomplete) and ``newer_incomplete_run``. List columns
-    hold Python lists. A point without an attempt is there with ``got`` false and nulls.
+    Columns: all of ``points``, and ``curve_complete``, ``curve_is_part`` (its run meant to measure a part
+    of the curve only), ``run_started_at``, ``newer_incomplete`` (whether a newer run of that curve is
+    incomplete), ``newer_incomplete_run``, ``newer_is_part`` and ``decisions`` (what people decided about
+    the point, one line each). List columns hold Python lists. A point without an attempt is there with
+    ``got`` false and nulls.
 
-    :param con: from :func:`isoline.results.warehouse.open_reader`.
+    :param con: from :func:`isoline.results.warehouse.open_reader`, or
+        :func:`isoline.results.asof.open_at` for an earlier moment.
     :param run: None: the newest complete run of each curve (the official snapshot);
         :data:`NEWEST`: the newest run of each curve, complete or not; else a run id.
     :param filters: equality on any of :data:`FILTERS`; None is no filter.
     :raises TypeError: for a name that is no filter.
     """
-    unknown = set(filters) - set(FILTERS)
-    if unknown:
-        raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
-    values: list[Any] = []
     if run is None:
         eligible = "complete AND published"
     elif run == NEWEST:
         eligible = "published"
     else:
-        eligible = "run_id = ?"
-        values.append(run)
-    where = ""
-    for name, value in filters.items():
-        if value is not None:
-            where += f" AND p.{name} = ?"
-            values.append(value)
-    return steady_types(con.execute(_SQL.format(eligible=eligible, where=where), values).df())
+        eligible = "run_id = $run"
+    of_curve, where, values = _where(filters)
+    sql = _SQL.format(eligible=eligible, of_curve=of_curve, where=where)
+    frame = steady_types(con.execute(sql, values | ({"run": run} if "$run" in eligible else {})).df())
+    decided = _decisions(con)
+    lines = [
+        [text for of in dict.fromkeys((row_run, measured_in)) for text in decided(of, point_id)]
+        for row_run, measured_in, point_id in zip(
+            frame["run_id"], frame["measured_in"], frame["point_id"], strict=True
+        )
+    ]
+    frame["decisions"] = pd.Series(lines, index=frame.index, dtype=object)
+    return frame
+
+
+def _where(filters: Mapping[str, str | None]) -> tuple[str, str, dict[str, str]]:
+    """(condition on curves, condition on points, values) of equality filters.
+
+    :raises TypeError: for a name that is no filter.
+    """
+    unknown = set(filters) - set(FILTERS)
+    if unknown:
+        raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
+    values = {name: value for name, value in filters.items() if value is not None}
+    of_curve = "".join(f" AND p.{name} = ${name}" for name in values if name in _OF_CURVE)
+    return of_curve, "".join(f" AND p.{name} = ${name}" for name in values), values
+
+
+def _decisions(con: Connection) -> Callable[[str | None, str], list[str]]:
+    """What people decided, by run and point: one line for each decision."""
+    found: dict[tuple[str, str | None], list[str]] = {}
+    for of, point_id, action, reason, reviewer, dated in con.execute(_DECISIONS).fetchall():
+        word = "withdrawn" if action == "withdraw" else "note"
+        found.setdefault((of, point_id), []).append(f"{word}: {reason} ({reviewer}, {dated})")
+    return lambda run_id, point_id: [
+        *found.get((run_id or "", None), ()),
+        *found.get((run_id or "", point_id), ()),
+    ]
+
+
+_LOST = f"""
+    {_RANKED},
+    had AS (
+        SELECT p.curve_key, p.series_key, p.topology, p.concurrency, any_value(p.run_id) AS former_run_id
+        FROM points p JOIN ranked r USING (curve_key, run_id)
+        WHERE r.place = 2 AND p.twin_of IS NULL AND p.verdict = 'valid'
+              AND NOT list_contains(p.marks, 'withdrawn'){{where}}
+        GROUP BY ALL
+    ),
+    has AS (
+        SELECT p.series_key, bool_or(p.verdict IS NOT DISTINCT FROM 'valid') AS is_valid,
+               any_value(p.verdict) AS verdict, flatten(list(p.reasons)) AS reasons
+        FROM points p JOIN ranked r USING (curve_key, run_id)
+        WHERE r.place = 1 AND p.twin_of IS NULL
+        GROUP BY ALL
+    )
+    SELECT h.curve_key, r.run_id, h.former_run_id, h.series_key, h.topology, h.concurrency,
+           coalesce(n.verdict, 'not planned') AS now,
+           coalesce(list_sort(list_distinct(n.reasons)), []) AS reasons
+    FROM had h JOIN ranked r ON r.curve_key = h.curve_key AND r.place = 1
+    LEFT JOIN has n USING (series_key)
+    WHERE NOT coalesce(n.is_valid, false)
+    ORDER BY h.curve_key, h.topology, h.concurrency
+"""
+
+
+def lost_points(con: Connection, **filters: str | None) -> list[dict[str, Any]]:
+    """What the snapshot before had of each curve and this one has not: valid points, repetitions together.
+
+    Keys: ``curve_key``, ``run_id`` (of the snapshot), ``former_run_id``, ``series_key``, ``topology``,
+    ``concurrency``, ``now`` (the verdict, or ``not planned``) and ``reasons``. A withdrawn point is not
+    lost: somebody decided that, and it is shown.
+
+    :param con: as :func:`snapshot_points`.
+    :param filters: likewise.
+    """
+    of_curve, where, values = _where(filters)
+    sql = _LOST.format(eligible="complete AND published", of_curve=of_curve, where=where)
+    result = con.execute(sql, values)
+    names = [column[0] for column in result.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
 def steady_types(frame: pd.DataFrame) -> pd.DataFrame:

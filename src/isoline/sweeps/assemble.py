@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from isoline.catalog.prices import Rates
@@ -23,10 +23,12 @@ def assemble(
     created_from: Mapping[str, Any],
     channels: Mapping[str, str] | None = None,
     additions: Sequence[Addition] = (),
+    parts: Collection[str] = (),
     rates: Rates | None = None,
 ) -> Plan:
     """A plan with its digest and its budget, which :func:`check_limits` compares with the sweep's.
 
+    :param parts: curves of which the plan has only a part.
     :param rates: what accelerators cost; they change the budget and no digest.
     """
     plan = Plan(
@@ -40,6 +42,7 @@ def assemble(
         shards=1,
         budget=budget_of(launches, rates),
         additions=list(additions),
+        parts=sorted({point.curve_key for launch in launches for point in launch.points} & {*parts}),
         publish=sweep.publish,
     )
     return plan.model_copy(update={"plan_digest": plan_digest(plan)})

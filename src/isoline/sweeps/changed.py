@@ -62,11 +62,12 @@ def _git(project: Path, *args: str) -> bytes:
 
 
 def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = None) -> Plan:
-    """The plan without the points that are known; what is left out is said."""
-    launches, left_out = [], []
+    """The plan without the points that are known; what is left out is said, and whose curves lack it."""
+    launches, left_out, parts = [], [], set(plan.parts)
     for launch in plan.launches:
         points = [point for point in launch.points if point.point_digest not in known]
         left_out += [point.point_id for point in launch.points if point.point_digest in known]
+        parts |= {point.curve_key for point in launch.points if point.point_digest in known}
         if points:
             launches.append(without(launch, points))
     excluded = [*plan.excluded, *(Excluded(what=name, why="not changed") for name in left_out)]
@@ -77,6 +78,7 @@ def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = No
         excluded=excluded,
         created_from=plan.created_from,
         channels=plan.channels,
+        parts=parts,
         rates=rates,
     )
 

@@ -127,6 +127,7 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan, rates: Rates
         created_from=plan.created_from,
         channels=plan.channels,
         additions=additions,
+        parts=plan.parts,
         rates=rates,
     )
 

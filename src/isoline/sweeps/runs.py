@@ -89,8 +89,9 @@ def find_run(store: Path, plan: Plan, max_age_h: float | None, now: datetime | N
     """
     moment = now or datetime.now(UTC)
     for run in runs_newest_first(store, plan.sweep):
-        # A try-out is shown nowhere: its points do not answer for a sweep that is published.
-        if run.plan.plan_digest == plan.plan_digest and run.plan.publish == plan.publish:
+        # A try-out is shown nowhere, and a part of a curve never in its place: neither answers for the whole.
+        alike = run.plan.publish == plan.publish and run.plan.parts == plan.parts
+        if run.plan.plan_digest == plan.plan_digest and alike:
             if not all(is_sealed(_attempt_folder(store, item)) for item in run.plan.reused):
                 return None
             age_h = (moment - started(run.run_id)).total_seconds() / 3600

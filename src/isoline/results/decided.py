@@ -1,0 +1,110 @@
+"""What people wrote down, at the border of an ingest: overrides of things that exist, and the price lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from isoline.catalog.documents import DocumentError, locate, nearest
+from isoline.catalog.prices import load_prices
+from isoline.errors import IncompleteError
+from isoline.results import bundle
+from isoline.results.decisions import Override
+from isoline.results.folder import Folder
+from isoline.results.identity import RUN_ID
+from isoline.results.records import Plan
+from isoline.results.schema import BY_NAME
+from isoline.results.warehouse import Connection, insert, transaction
+
+OVERRIDES = "results/overrides.yaml"
+
+
+def check_overrides(project: Path, store: Path, overrides: Sequence[Override]) -> None:
+    """Refuse decisions about what cannot be meant: a misspelt one must not look as if it were applied.
+
+    A point has to be in the plan of its run. A run that this store does not have may be in another one (the
+    file goes with the project, a store does not), so it is refused only where it differs from a run that is
+    here in one of its three parts: time, sweep or suffix. :func:`strange_runs` names the others.
+
+    :raises DocumentError: with file and line, and the nearest name, for each of them.
+    """
+    if not overrides:
+        return
+    runs = {run.name for run in bundle.run_folders(store) if RUN_ID.match(run.name)}
+    problems = []
+    for number, item in enumerate(overrides):
+
+        def refuse(what: str, field: str, number: int = number) -> None:
+            place = locate(project / OVERRIDES, ["overrides", number, field], OVERRIDES)
+            problems.append((place, what))
+
+        if item.run_id not in runs:
+            if alike := [run for run in runs if _differ_in(run, item.run_id) == 1]:
+                refuse(f"no run {item.run_id!r} in the store; {nearest(item.run_id, alike)}", "run_id")
+        elif item.point_id is not None:
+            points = _points_of(bundle.run_folder(store, item.run_id))
+            if points and item.point_id not in points:
+                refuse(
+                    f"no point {item.point_id!r} in that run; {nearest(item.point_id, points)}", "point_id"
+                )
+    if problems:
+        raise DocumentError(problems)
+
+
+def strange_runs(store: Path, overrides: Sequence[Override]) -> list[str]:
+    """One line for each run that is decided about and not in this store, with the nearest that is."""
+    if not overrides:
+        return []
+    runs = [run.name for run in bundle.run_folders(store)]
+    lines = []
+    for run_id in sorted({item.run_id for item in overrides} - {*runs}):
+        near = get_close_matches(run_id, runs, n=1, cutoff=0.4)
+        hint = f"; the nearest that it has is {near[0]}" if near else ""
+        lines.append(f"{OVERRIDES}: the store has no run {run_id}, what is decided about it waits{hint}")
+    return lines
+
+
+def _differ_in(one: str, other: str) -> int:
+    """In how many of its parts a run id differs from another one."""
+    parts = [match.groups() for name in (one, other) if (match := RUN_ID.match(name))]
+    days = [(first + second, third, fourth) for first, second, third, fourth in parts]
+    return sum(left != right for left, right in zip(*days, strict=True)) if len(days) == 2 else 3
+
+
+def _points_of(run: Path) -> set[str]:
+    """The points that a run expects; none where its plan cannot be read, which its ingest says."""
+    try:
+        plan = Folder(run / "_run").record("plan.json", Plan)
+    except (IncompleteError, OSError, ValueError, RecursionError):
+        return set()
+    own = {point.point_id for launch in plan.launches for point in launch.points}
+    return own | {item.point_id for item in plan.reused}
+
+
+def bring_prices(con: Connection, project: Path) -> None:
+    """Make the table ``prices`` what the dated lists of the project say, with an open writer.
+
+    :raises DocumentError: for a list that is not of its schema.
+    """
+    rows = [
+        {
+            "version": version,
+            "tier": tier,
+            "is_default": tier == found.default_tier,
+            "sku": sku,
+            "usd_per_gpu_hour": usd,
+            "source": found.source,
+            "dated": found.dated,
+        }
+        for version, found in load_prices(project).items()
+        for tier, prices in found.tiers.items()
+        for sku, usd in prices.items()
+    ]
+    table = BY_NAME["prices"]
+    wanted = [tuple(row[name] for name in table.names) for row in rows]
+    if sorted(con.execute("FROM prices").fetchall()) == sorted(wanted):
+        return  # not written: the read copy stays as it is
+    with transaction(con):
+        con.execute("DELETE FROM prices")
+        insert(con, table, table.rows(rows))
