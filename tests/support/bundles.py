@@ -452,6 +452,7 @@ def seal_attempt(
     write_record(writer.path / "lock.json", lock)
     pq.write_table(table, writer.path / "requests.parquet")
     for name, data in outcome.extra_files.items():
+        (writer.path / name).parent.mkdir(parents=True, exist_ok=True)
         (writer.path / name).write_bytes(data)
     return writer.seal()
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isoline.cli import accept_change, results_import
+from isoline.cli import accept_change, results_import, results_thin
 from isoline.cli.ingested import show
 from isoline.cli.options import DryRunOption, StoreOption, WaitOption, WarehouseOption
 from isoline.cli.output import FormatOption, emit
@@ -93,17 +93,20 @@ def query(
     timeout: Annotated[
         float | None, typer.Option(help="Time limit in seconds; default: the setting.")
     ] = None,
+    as_of: AsOfOption = None,
     warehouse: WarehouseOption = None,
     format: FormatOption = "table",
 ) -> None:
     """Ask the warehouse in SQL, read-only and with a time limit.
 
-    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, imports,
-    quarantine, overrides, recipes. Columns: "describe points". The column "window" needs its double quotes.
+    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, skips, reused,
+    imports, quarantine, overrides, prices, recipes. Columns: "describe points". The column "window" needs its
+    double quotes. In points are also those that a run took over from another one: "where measured_in = run_id"
+    leaves them out. With --as-of every table is as it was then, and warehouse.points as it is now.
     """
     from isoline.results.query import query as run
 
-    result = run(_settings(None, warehouse), sql, timeout_s=timeout)
+    result = run(_settings(None, warehouse), sql, timeout_s=timeout, as_of=as_of)
     emit(result.rows, format, columns=result.columns)
 
 
@@ -134,4 +137,5 @@ def verify(
 
 app.command("import")(results_import.import_)
 app.command("replay")(results_import.replay)
+app.command("thin")(results_thin.thin)
 app.command("accept-change")(accept_change.accept_change)

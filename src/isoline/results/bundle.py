@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from isoline.errors import IncompleteError
 from isoline.results.identity import digest, run_day
 from isoline.results.records import Manifest, ManifestFile, Record
+from isoline.results.tombstone import thinned
 
 MANIFEST = "MANIFEST.json"
 SKIPPED = "_skipped"
@@ -155,14 +156,19 @@ def bundle_digest(manifest: Manifest) -> str:
 
 
 def verify(folder: Path) -> list[str]:
-    """Re-hash every file of a bundle. Returns one line for each difference; empty when all is well."""
+    """Re-hash every file of a bundle. Returns one line for each difference; empty when all is well.
+
+    A file that was thinned, as the tombstone beside the bundle says, is no difference.
+    """
     manifest = read_manifest(folder)
-    problems = []
+    gone, problems = thinned(folder, manifest)
     named = {file.path for file in manifest.files}
     for file in manifest.files:
         path = folder / file.path
         if ".." in Path(file.path).parts or Path(file.path).is_absolute():
             problems.append(f"{file.path}: path leaves the bundle")
+        elif file.path in gone:
+            continue
         elif not path.is_file():
             problems.append(f"{file.path}: missing")
         elif (found := file_sha256(path)) != file.sha256:

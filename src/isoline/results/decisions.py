@@ -12,7 +12,12 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from isoline.catalog.documents import Document, load_document
+from isoline.errors import InputError
 from isoline.results.identity import RUN_ID
+from isoline.results.tombstone import NEEDED
+
+# A launch's telemetry is a table, that of an attempt is evidence: there the kind of bundle decides.
+_ALWAYS = frozenset().union(*NEEDED.values()) - {"telemetry.parquet"}
 
 
 class Override(Document):
@@ -90,6 +95,15 @@ class Retention(Document):
     schema_version: Literal[1]
     classes: dict[str, RetentionClass]
 
+    @model_validator(mode="after")
+    def _tables_stay(self) -> Retention:
+        for name, rule in self.classes.items():
+            if rule.days is not None and (needed := _ALWAYS.intersection(rule.files)):
+                raise ValueError(
+                    f"class {name} lets {min(needed)} go, from which the tables are made; its days are null"
+                )
+        return self
+
 
 FILES: dict[str, type[Document]] = {
     "overrides.yaml": Overrides,
@@ -109,6 +123,31 @@ def load_overrides(project: Path) -> list[Override]:
     if not path.exists():
         return []
     return load_document(path, Overrides, root=project).overrides
+
+
+def load_retention(project: Path) -> Retention:
+    """How long files stay whole.
+
+    :raises InputError: when there is no file: nothing is thinned by rules that nobody wrote.
+    :raises DocumentError: when the file is not of its schema.
+    """
+    path = project / "results" / "retention.yaml"
+    if not path.exists():
+        raise InputError("no rules of retention", where=str(path), remedy="write them, as in docs/results.md")
+    return load_document(path, Retention, root=project)
+
+
+def named_runs(project: Path) -> dict[str, str]:
+    """Every run that a decision names, and the file that does."""
+    found: dict[str, str] = {item.run_id: "overrides.yaml" for item in load_overrides(project)}
+    folder = project / "results"
+    if (path := folder / "baselines.yaml").exists():
+        for base in load_document(path, Baselines, root=project).baselines:
+            found.setdefault(base.run_id, path.name)
+    if (path := folder / "accepted-changes.yaml").exists():
+        for change in load_document(path, AcceptedChanges, root=project).accepted_changes:
+            found.setdefault(change.from_run_id, path.name)
+    return found
 
 
 def check_decisions(project: Path) -> None:

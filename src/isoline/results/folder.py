@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from isoline.errors import IncompleteError
 from isoline.results import bundle
 from isoline.results.records import Manifest, Record
+from isoline.results.tombstone import thinned
 
 R = TypeVar("R", bound=Record)
 
@@ -21,13 +22,17 @@ MAX_INTEGER = 2**63 - 1
 
 
 class Folder:
-    """A sealed folder whose files are hashed as they are read."""
+    """A sealed folder whose files are hashed as they are read.
+
+    ``thinned`` names what its tombstone says is gone; a tombstone that cannot be true excuses nothing.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest: Manifest = bundle.read_manifest(path)
         self.digest = bundle.bundle_digest(self.manifest)
         self._files = {file.path: file for file in self.manifest.files}
+        self.thinned, _ = thinned(path, self.manifest)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -39,10 +44,13 @@ class Folder:
     def read(self, name: str) -> bytes:
         """The bytes of a file.
 
-        :raises IncompleteError: when it is not in the manifest, or is not what the manifest says.
+        :raises IncompleteError: when it is not in the manifest, was thinned, or is not what the manifest
+            says.
         """
         if name not in self._files:
             raise IncompleteError(f"no {name} in the bundle")
+        if name in self.thinned:
+            raise IncompleteError(f"{name} was thinned", where=str(self.path))
         data = (self.path / name).read_bytes()
         found = hashlib.sha256(data).hexdigest()
         if found != self._files[name].sha256:

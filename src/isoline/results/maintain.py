@@ -13,6 +13,7 @@ from isoline.results.decisions import check_decisions, load_overrides
 from isoline.results.import_store import verify_kept
 from isoline.results.ingest import IngestReport, add_imports, fill
 from isoline.results.readers import read_run
+from isoline.results.tombstone import SUFFIX
 from isoline.results.warehouse import (
     connect_file,
     migrate,
@@ -110,6 +111,11 @@ def verify(settings: Settings) -> list[Problem]:
         problems += [
             Problem(folder.relative_to(store).as_posix(), f"no {bundle.MANIFEST}: not sealed, or damaged")
             for folder in _unsealed(run)
+        ]
+        problems += [
+            Problem(path.relative_to(store).as_posix(), "a tombstone without its bundle")
+            for path in sorted(run.rglob(f"*{SUFFIX}"))
+            if bundle.WORK not in path.parts and not path.with_name(path.name.removesuffix(SUFFIX)).is_dir()
         ]
     bad, kept = verify_kept(store)
     problems += [Problem(path, line) for path, line in bad]

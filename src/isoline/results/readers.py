@@ -31,6 +31,7 @@ from isoline.results.rederive import compare
 from isoline.results.requests import REQUESTS_SCHEMA
 from isoline.results.reused import TakenOver, take_over
 from isoline.results.skips import check_skipped
+from isoline.results.tombstone import EVIDENCE
 
 B = TypeVar("B")
 
@@ -282,7 +283,7 @@ def _point(
     _refuse(checks.check_lock(lock, record, launch=launch, point=point))
     _check_requests(folder, record)
     if "requests.parquet" in folder:
-        if derive_again:
+        if derive_again and not folder.thinned.intersection(EVIDENCE):
             _refuse(compare(folder, record, lock))
         if record.counts.completed:  # only where there are requests is a table like no other
             twin = tables.setdefault(folder.sha256("requests.parquet"), name)
@@ -295,6 +296,8 @@ def _check_requests(folder: Folder, record: PointRecord) -> None:
     if "requests.parquet" not in folder:
         if record.verdict.value in ("valid", "partial"):
             raise IncompleteError(f"{record.verdict.value} without requests.parquet")
+        return
+    if "requests.parquet" in folder.thinned:
         return
     schema = pq.read_schema(folder.path / "requests.parquet")
     wanted: dict[str, Any] = {field.name: field.type for field in REQUESTS_SCHEMA}
