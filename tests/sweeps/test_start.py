@@ -1,4 +1,4 @@
-"""Before a run starts: a recipe that nobody has said in full is planned, and never started."""
+"""Before a run starts: a recipe that is not said in full, or is dangerous, is planned and never started."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from isoline.errors import InputError
 from isoline.settings import load_settings
+from isoline.sweeps.hold import Wanted, planned
 from isoline.sweeps.prepare import prepare
 from isoline.sweeps.start import run_sweep
 
@@ -30,6 +31,24 @@ def test_an_incomplete_recipe_is_planned_and_not_started(
     assert prepared.plan.launches
     with pytest.raises(InputError, match=r"server\.args, precision\.kv of it is not known"):
         run_sweep(settings, prepared)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_dangerous_recipe_is_planned_and_not_started(project: Any, tmp_path: Path) -> None:
+    """What `recipe check` calls dangerous is refused by a run and by a held launch, with file and line."""
+    text = (project.root / RECIPE).read_text()
+    assert "\nserver:\n  env:" not in text
+    text = text.replace("server:\n", "server:\n  env: {BASH_ENV: /app/run}\n", 1)
+    (project.root / RECIPE).write_text(text)
+    line = 1 + text[: text.index("BASH_ENV")].count("\n")
+    settings = load_settings(project.root, store=tmp_path / "store", state=tmp_path / "state")
+    prepared = prepare(settings, "smoke")
+    assert prepared.plan.launches
+    with pytest.raises(InputError, match="BASH_ENV decides which code runs") as error:
+        run_sweep(settings, prepared)
+    assert error.value.where == f"{RECIPE}:{line}"
+    with pytest.raises(InputError, match="BASH_ENV decides which code runs"):
+        planned(settings, Wanted(RECIPE.removeprefix("recipes/").removesuffix(".yaml"), 1))
     assert not (tmp_path / "store").exists()
 
 

@@ -37,10 +37,11 @@ from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.poollock import clean_up_after_others, pool_lock
 from isoline.sweeps.prepare import Prepared
 from isoline.sweeps.progress import Progress
+from isoline.sweeps.refuse import refuse_unfit
 from isoline.sweeps.runs import launch_verdicts, new_run, next_launch_number
 from isoline.sweeps.schema import Selection, Sweep
 from isoline.sweeps.sources import read_sources
-from isoline.sweeps.start import make_context, refuse_incomplete
+from isoline.sweeps.start import make_context
 
 NAME = "launch"
 LOOK_S = 0.2
@@ -75,7 +76,7 @@ def planned(settings: Settings, wanted: Wanted) -> tuple[Sources, PlanLaunch]:
         )
         sources = read_sources(settings.project, sweep, pool=wanted.pool)
         plan = make_plan(sources, {})
-    refuse_incomplete(plan)
+        refuse_unfit(settings.project, plan)
     found = [
         launch
         for launch in plan.launches

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
-from isoline.errors import InputError
 from isoline.load.limits import check_limits, machine_limits
 from isoline.load.supervise import aiperf_version
-from isoline.results.records import Plan, PlanPoint
+from isoline.results.records import PlanPoint
 from isoline.runners.envs import ensure_aiperf
 from isoline.runners.launchers.kinds import launcher_for
 from isoline.runners.machine.fingerprint import fingerprint
@@ -23,6 +22,7 @@ from isoline.sweeps.outcome import Outcome, outcome_of
 from isoline.sweeps.poollock import pool_lock, tidy
 from isoline.sweeps.prepare import Prepared, open_points
 from isoline.sweeps.progress import Progress
+from isoline.sweeps.refuse import refuse_unfit
 from isoline.sweeps.runs import new_run
 from isoline.sweeps.schema import Scenario
 from isoline.sweeps.sources import git_state
@@ -59,7 +59,7 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
     :raises InfraError: when the pool is in use, the disk is full, or the machine cannot be cleaned.
     """
     plan, pool = prepared.plan, prepared.sources.pool
-    refuse_incomplete(plan)
+    refuse_unfit(settings.project, plan)
     with pool_lock(settings.state, pool.name):
         due = open_points(plan, prepared.run)
         if not due and prepared.run is not None:
@@ -74,21 +74,6 @@ def run_sweep(settings: Settings, prepared: Prepared, stop: Stop | None = None) 
             stop or Stop(),
         )
         return execute(context, prepared, due)
-
-
-def refuse_incomplete(plan: Plan) -> None:
-    """Refuse to start what nobody has said in full.
-
-    :raises InputError: for a launch of a recipe that is `incomplete`.
-    """
-    for launch in plan.launches:
-        unknown = launch.identity.get("incomplete")
-        if unknown:
-            raise InputError(
-                f"cannot be started: {', '.join(unknown)} of it is not known",
-                where=launch.recipe_id,
-                remedy="complete the recipe and remove `incomplete`, or leave it out of the sweep",
-            )
 
 
 def execute(context: Context, prepared: Prepared, due: Sequence[PlanPoint]) -> Outcome:
