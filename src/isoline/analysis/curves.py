@@ -72,8 +72,9 @@ def curve_table(
     ``y_metric``, ``x``, ``y``, their ``_low``, ``_high`` and ``_interval`` (label), ``ttft_p50_ms``,
     ``n`` (repetitions in the medians) of ``repetitions``, ``verdict`` (``missing`` where there was
     no attempt), ``verdicts`` (how many of each), ``reasons``, ``accuracy``, ``official``, ``why``
-    (not official), ``marks``, ``frontier``, ``point_id`` (of one repetition in the medians),
-    ``point_ids``, ``point_digest`` and ``series_key``. What is unknown is None, never NaN or 0.
+    (not official), ``marks``, ``decisions`` (of people, one line each), ``frontier``, ``point_id`` (of one
+    repetition in the medians), ``point_ids``, ``point_digest`` and ``series_key``. What is unknown is None,
+    never NaN or 0.
 
     On the frontier are medians over valid repetitions that are not held back (:func:`eligible`).
     Partial points have coordinates, but are never on it. Accuracy twins are left out: their timing
@@ -277,6 +278,7 @@ def _point_row(members: list[Row], used: list[Row], axes: Axes) -> Row:
         "official": all(row["official"] is True for row in counting),
         "why": _union([{"why": [row.get("unofficial_why")]} for row in counting], "why"),
         "marks": _union(members, "marks"),
+        "decisions": _union(members, "decisions"),
         "frontier": False,
         "point_id": shown["point_id"],
         "point_ids": [row["point_id"] for row in members],

@@ -42,12 +42,14 @@ def curve_nights(
 ) -> list[SeriesNight]:
     """The readings of one curve at ``at``, a night for each run that planned it, oldest first.
 
-    The values of a night are the readings of its first, second, ... repetitions.
+    The values of a night are the readings of its first, second, ... repetitions. A run that meant to measure
+    a part of the curve only is no night of it: what was left out would look like a loss of speed.
 
     :param points: rows of one curve, from :func:`isoline.results.timeline.timeline_points`.
     """
     nights = []
-    for run_id, part in points.groupby("run_id", sort=False):
+    whole = points[~points["curve_is_part"].astype(bool)] if "curve_is_part" in points else points
+    for run_id, part in whole.groupby("run_id", sort=False):
         readings = reading_by_repetition(repeated_curve(part, x, y), at, kind)
         nights.append(_night(str(run_id), part, [value for value in readings if value is not None]))
     return nights

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isoline.cli.options import (
+    AsOfOption,
     EngineOption,
     ModelOption,
     PrecisionOption,
@@ -44,19 +45,24 @@ def frontier(
         str | None,
         typer.Option(metavar="X,X,...", help="Read the frontier at these values of x (CSV: only these)."),
     ] = None,
+    as_of: AsOfOption = None,
     format: FormatOption = "table",
 ) -> None:
     """The non-dominated points of each curve, and readings.
 
     Shows of each curve its newest complete run, unless --sweep or --run says otherwise. A point is
     the median of its valid repetitions. A step reading is the best y that was measured at x or better;
-    an estimate is interpolated between measured points.
+    an estimate is interpolated between measured points. What the snapshot before had and this one has
+    not is said on standard error, and in the notes of the JSON.
     """
     from isoline.analysis.curves import curve_groups, curve_readings, curve_table
     from isoline.analysis.within import within_of
+    from isoline.cli.notes import lost_notes, run_notes, warn
+    from isoline.results.asof import moment_at
 
     values = parse_at(at)
     settings = load_settings()
+    moment = moment_at(settings.warehouse, as_of)
     filters = {
         "model": model,
         "scenario": scenario,
@@ -64,15 +70,27 @@ def frontier(
         "engine": engine,
         "weight_precision": precision,
     }
-    points = select(settings, filters, sweep=sweep, run=run)
+    points = select(settings, filters, sweep=sweep, run=run, moment=moment)
+    notes = run_notes(points)
+    # Where a run is named, nothing was there before.
+    lost = lost_notes(settings, filters, moment) if sweep is None and run is None else {}
     rows = curve_table(points, x, y)
     shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
     within = within_of(points, shown, lambda path: requests_of(settings.store / path))
     if within:
         rows = curve_table(points, x, y, within=within)
     curves = [
-        curve_document(part, curve_readings(part, values), points) for part in curve_groups(rows).values()
+        {
+            **curve_document(part, curve_readings(part, values), points),
+            "as_of": as_of,
+            "notes": [*notes.get(key, ()), *lost.get(key, ())],
+        }
+        for key, part in curve_groups(rows).items()
     ]
+    if format == "csv":
+        warn(line for lines in notes.values() for line in lines)
+    if format != "json":
+        warn(line for lines in lost.values() for line in lines)
     if format == "json":
         emit(curves, "json")
     elif format == "csv":
@@ -81,7 +99,9 @@ def frontier(
         for number, curve in enumerate(curves):
             if number:
                 print()
-            print_curve(curve)
+            print_curve(curve, points[points["curve_key"] == curve["curve_key"]])
+            for line in notes.get(curve["curve_key"], ()):
+                print(line)
 
 
 def curve_document(rows: Sequence[Row], readings: Sequence[Row], points: pd.DataFrame) -> dict[str, Any]:
@@ -103,8 +123,10 @@ def curve_document(rows: Sequence[Row], readings: Sequence[Row], points: pd.Data
     }
 
 
-def print_curve(curve: Row) -> None:
-    """One curve for people: its points, then its readings."""
+def print_curve(curve: Row, points: pd.DataFrame) -> None:
+    """One curve for people: its points, what was decided about them, then its readings."""
+    from isoline.cli.notes import decided, decision_text
+
     rows, readings = curve["points"], curve["readings"]
     kept = sum(row["frontier"] for row in rows)
     parts = [curve[name] for name in ("model", "sku", "engine", "weight_precision")]
@@ -120,12 +142,11 @@ def print_curve(curve: Row) -> None:
         parts.append(f"from {curve['source']}")
     title = " · ".join("unknown" if part is None else str(part) for part in parts)
     window = f", {curve['window']} window" if curve["window"] else ""
-    title += f"\nrun {curve['run_id']}{window}: {len(rows)} points, {kept} on the frontier"
+    then = f", as of {curve['as_of']}" if curve["as_of"] else ""
+    title += f"\nrun {curve['run_id']}{window}{then}: {len(rows)} points, {kept} on the frontier"
     emit([_table_row(row) for row in rows], "table", title=title)
-    if not curve["complete"]:
-        print("This run of the curve is incomplete.")
-    if curve["newer_incomplete_run"]:
-        print(f"A newer run of this curve is incomplete: {curve['newer_incomplete_run']}")
+    for row in decided(points):
+        print(decision_text(row))
     if readings:
         print()
         places = {row["point_id"]: _place(row) for row in rows}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from isoline.cli.options import (
+    AsOfOption,
     EngineOption,
     ModelOption,
     PrecisionOption,
@@ -56,6 +57,7 @@ def history(
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 2 when the newest night of a series is regressed.")
     ] = False,
+    as_of: AsOfOption = None,
     format: FormatOption = "table",
 ) -> None:
     """Every night of a curve: value, baseline, threshold and state, and the steps over its whole history.
@@ -65,10 +67,11 @@ def history(
     """
     from isoline.analysis.noise import constants_of
     from isoline.results.accepted import load_accepted
+    from isoline.results.asof import moment_at, open_at
     from isoline.results.timeline import timeline_points
-    from isoline.results.warehouse import open_reader
 
     settings = load_settings()
+    moment = moment_at(settings.warehouse, as_of)
     values = parse_at(at)
     filters = {
         "model": model,
@@ -78,7 +81,7 @@ def history(
         "weight_precision": precision,
         "curve_key": curve,
     }
-    con = open_reader(settings.warehouse)
+    con = open_at(settings.warehouse, moment)
     try:
         points = timeline_points(con, **filters)
         if points.empty:
@@ -87,6 +90,8 @@ def history(
     finally:
         con.close()
     accepted = load_accepted(settings.project)
+    if moment is not None:
+        accepted = [item for item in accepted if item.dated <= moment.day.isoformat()]
     series = _series(points, of, values, kind, x, metric, accepted, constants_of(settings))
     if not series:
         raise InputError(
@@ -143,7 +148,8 @@ def _round_values(points: pd.DataFrame, x: str | None, y: str) -> list[float]:
     from isoline.analysis.compare import repeated_curve
     from isoline.analysis.curves import round_values
 
-    for run in reversed(list(dict.fromkeys(points["run_id"]))):
+    whole = points[~points["curve_is_part"]]
+    for run in reversed(list(dict.fromkeys(whole["run_id"]))):
         frontier = repeated_curve(points[points["run_id"] == run], x, y).frontier
         if frontier.x:
             return round_values(frontier) or [frontier.x[0]]

@@ -19,6 +19,14 @@ YOption = Annotated[
     str | None, typer.Option(metavar="METRIC", help="Vertical axis; default: the scenario's.")
 ]
 TierOption = Annotated[str | None, typer.Option(help="Tier of the price list; default: the setting.")]
+AsOfOption = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="DATE|RUN",
+        help="As it was at the end of a day, at a time (UTC) or at the end of a run.",
+    ),
+]
 
 PoolArgument = Annotated[str, typer.Argument(help="The pool's name: runners/<name>.yaml.")]
 

@@ -9,7 +9,7 @@ import typer
 
 from isoline.cli import accept_change, results_import, results_thin
 from isoline.cli.ingested import show
-from isoline.cli.options import DryRunOption, StoreOption, WaitOption, WarehouseOption
+from isoline.cli.options import AsOfOption, DryRunOption, StoreOption, WaitOption, WarehouseOption
 from isoline.cli.output import FormatOption, emit
 from isoline.errors import IncompleteError, InputError
 from isoline.settings import Settings, load_settings
@@ -101,7 +101,7 @@ def query(
 
     Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, skips, reused,
     imports, quarantine, overrides, prices, recipes. Columns: "describe points". The column "window" needs its
-    double quotes. In points are also those that a run took over from another one: "where measured_in = run_id"
+    double quotes. Points that a run took over from another one are there too: "where measured_in = run_id"
     leaves them out. With --as-of every table is as it was then, and warehouse.points as it is now.
     """
     from isoline.results.query import query as run

@@ -14,6 +14,8 @@ from isoline.settings import Settings
 if TYPE_CHECKING:
     import pandas as pd
 
+    from isoline.results.asof import Moment
+
 FIELDS = {
     "model": "model",
     "sku": "sku",
@@ -53,18 +55,28 @@ def parse_at(text: str | None) -> list[float] | None:
 
 
 def select(
-    settings: Settings, filters: Mapping[str, str | None], *, sweep: str | None = None, run: str | None = None
+    settings: Settings,
+    filters: Mapping[str, str | None],
+    *,
+    sweep: str | None = None,
+    run: str | None = None,
+    moment: Moment | None = None,
 ) -> pd.DataFrame:
     """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
 
+    :param moment: as it was then; None: as it is.
     :raises InputError: when nothing matches; names what there is.
     """
+    from isoline.results.asof import open_at
     from isoline.results.snapshots import NEWEST, snapshot_points
-    from isoline.results.warehouse import open_reader
 
-    con = open_reader(settings.warehouse)
+    con = open_at(settings.warehouse, moment)
     try:
         runs = con.execute("SELECT run_id, sweep FROM runs ORDER BY started_at DESC, run_id DESC").fetchall()
+        if not runs and moment is not None:
+            raise InputError(
+                f"no run was finished by {moment.text}", where="--as-of", remedy="name a later day"
+            )
         if not runs:
             raise InputError(
                 "the warehouse holds no run",

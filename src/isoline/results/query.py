@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from isoline.errors import InputError
-from isoline.results.warehouse import open_reader
+from isoline.results.asof import moment_at, open_at
 from isoline.settings import Settings
 
 READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -27,12 +27,15 @@ class QueryResult:
     rows: list[dict[str, Any]]
 
 
-def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> QueryResult:
+def query(
+    settings: Settings, sql: str, *, timeout_s: float | None = None, as_of: str | None = None
+) -> QueryResult:
     """Run one reading statement (SELECT, FROM, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN).
 
     It sees the read copy of the warehouse and nothing else: no files, no network, no settings.
 
     :param timeout_s: limit in seconds; None: the setting ``query_timeout_s``.
+    :param as_of: a day, a time or a run: the tables as they were then (:mod:`isoline.results.asof`).
     :raises InputError: for SQL that is wrong, is no reading, is more than one statement,
         takes longer than the limit, or gives more than :data:`MAX_CELLS` values.
     """
@@ -40,7 +43,8 @@ def query(settings: Settings, sql: str, *, timeout_s: float | None = None) -> Qu
     if not 0 < limit <= threading.TIMEOUT_MAX:
         raise InputError(f"not a number of seconds above 0: {limit:g}", where="query timeout")
     _check(sql)
-    con = open_reader(settings.warehouse, locked_down=True, max_memory=MAX_MEMORY)
+    moment = moment_at(settings.warehouse, as_of)
+    con = open_at(settings.warehouse, moment, locked_down=True, max_memory=MAX_MEMORY)
     timer = threading.Timer(limit, con.interrupt)
     timer.daemon = True
     timer.start()

@@ -16,6 +16,7 @@ NOTES: tuple[str, ...] = ("image", "engine", "driver", "node", "client")
 # From the lock of the counting attempt, wherever it was measured. A point without an attempt has none.
 _SQL = """
     SELECT p.*, r.started_at AS run_started_at,
+           coalesce(list_contains(r.curve_parts, p.curve_key), false) AS curve_is_part,
            coalesce(json_extract_string(l.lock, '$.launch.identity.image.digest'),
                     json_extract_string(l.lock, '$.launch.identity.image.ref'),
                     json_extract_string(l.lock, '$.launch.identity.image.packages')) AS note_image,
@@ -35,10 +36,11 @@ _SQL = """
 def timeline_points(con: Connection, **filters: str | None) -> pd.DataFrame:
     """The points of every published run, oldest run first; try-outs and accuracy twins are left out.
 
-    Columns: all of ``points``, ``run_started_at`` and ``note_<name>`` for :data:`NOTES` (None where
-    unknown; the node under its pseudonym).
+    Columns: all of ``points``, ``run_started_at``, ``curve_is_part`` (the run meant to measure a part of the
+    curve only) and ``note_<name>`` for :data:`NOTES` (None where unknown; the node under its pseudonym).
 
-    :param con: from :func:`isoline.results.warehouse.open_reader`.
+    :param con: from :func:`isoline.results.warehouse.open_reader`, or
+        :func:`isoline.results.asof.open_at` for an earlier moment.
     :param filters: equality on any of :data:`isoline.results.snapshots.FILTERS`; None is no filter.
     :raises TypeError: for a name that is no filter.
     """
