@@ -66,3 +66,13 @@ def test_a_server_that_cannot_be_seen_has_its_whole_deadline() -> None:
     assert progress.tell(99, []) is None
     late = progress.tell(101, [])
     assert late is not None and "not ready after 101 s" in late.why
+
+
+def test_a_time_in_which_nobody_looked_is_not_the_servers() -> None:
+    """An hour of sleep between two looks fails no start; what comes after it counts as before."""
+    progress = StartProgress("vllm", BUDGET, 0.0)
+    assert progress.tell(40, []) is None
+    assert progress.tell(3640, []) is None
+    assert progress.tell(3699, []) is None
+    late = progress.tell(3701, [])
+    assert late is not None and "not ready after 101 s" in late.why

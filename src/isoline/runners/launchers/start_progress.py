@@ -20,6 +20,10 @@ MAX_PIECE = 4 << 20
 """Of a log that grew by more since the last look only the end is read, bytes."""
 
 
+STOOD_STILL_S = 60.0
+"""More than the slowest look at a server takes: its last generation, and a question to each of its parts."""
+
+
 def bytes_read(pids: Iterable[int]) -> dict[int, int]:
     """pid -> bytes read since its start; those that are gone or not ours to see are left out."""
     found = {}
@@ -32,6 +36,8 @@ def bytes_read(pids: Iterable[int]) -> dict[int, int]:
 class StartProgress:
     """The watchdog over one start.
 
+    A time in which nobody looked, because this machine slept or Isoline was stopped, is not the server's.
+
     :param now: when it began, seconds of the clock that :meth:`tell` is given.
     """
 
@@ -41,6 +47,7 @@ class StartProgress:
         self._meter = IoMeter()
         self._places: dict[Path, int] = {}
         self._has_log = False
+        self._looked = now
 
     def follow(self, log: Path, offset: int) -> None:
         """Read this log too, from a byte on; one that is followed already goes on where it was.
@@ -54,6 +61,9 @@ class StartProgress:
 
         :param pids: the server's processes on this machine; none: they run elsewhere.
         """
+        if now - self._looked > STOOD_STILL_S:
+            self.clock.forgive(now - self._looked)
+        self._looked = now
         for path in self._places:
             self._read(path)
         seen = bytes_read(pids)
