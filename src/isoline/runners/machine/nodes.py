@@ -54,7 +54,8 @@ class NodeJobError(InfraError):
 def _sources() -> str:
     folder = Path(__file__).parent / "node"
     package = "isoline.runners.machine.node"
-    rows = [f"_module({name!r})" for name in ("isoline", "isoline.runners", "isoline.runners.machine", package)]
+    above = ("isoline", "isoline.runners", "isoline.runners.machine")
+    rows = [f"_module({name!r})" for name in (*above, package)]
     for name in MODULES:
         source = (folder / f"{name}.py").read_text(encoding="utf-8")
         rows.append(f"_module({f'{package}.{name}'!r}, {source!r})")
