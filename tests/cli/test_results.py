@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +88,38 @@ def test_a_time_limit_is_above_zero(project: Path) -> None:
     for wrong in ("0", "-3", "nan"):
         done = isoline(project, "query", "select 1", "--timeout", wrong)
         assert (done.returncode, "not a number of seconds above 0" in done.stderr) == (1, True)
+
+
+def test_an_archive_of_a_job_comes_in_and_a_bad_one_is_counted(project: Path, tmp_path: Path) -> None:
+    """One archive lands, a hostile and a damaged bundle beside it are refused, counted and exit code 3."""
+    store = project / "results" / "store"
+    run = next(store.glob("*/*/*/*"))
+    good, spoilt, hostile = tmp_path / "job.tar.gz", tmp_path / "spoilt.tar", tmp_path / "evil.zip"
+    with tarfile.open(good, "w:gz") as made:
+        made.add(run, run.name)
+    with tarfile.open(spoilt, "w") as made:
+        for path in sorted(run.rglob("*")):
+            info = made.gettarinfo(path, f"{run.name}/{path.relative_to(run)}")
+            data = path.read_bytes() if path.is_file() else b""
+            changed = data[:-1] + b"?" if path.name == "server.log" else data
+            made.addfile(info, io.BytesIO(changed) if path.is_file() else None)
+    with zipfile.ZipFile(hostile, "w") as archive:
+        archive.writestr("../../evil.json", "{}")
+    other = tmp_path / "other"
+    for name in ("recipes", "sweeps", "results"):
+        (other / name).mkdir(parents=True)
+    tried = isoline(other, "ingest", str(good), "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert "would take in 4 new bundles" in tried.stdout
+    assert list((other / "results").iterdir()) == []
+    done = isoline(other, "ingest", str(spoilt), str(hostile))
+    assert done.returncode == 3
+    assert "took in 3 new bundles; 0 were there already, 2 refused" in done.stdout
+    assert "2 refused, not in the store" in done.stderr
+    assert not (tmp_path / "evil.json").exists() and not (other.parent / "evil.json").exists()
+    mended = isoline(other, "ingest", str(good), "--format", "json")
+    assert mended.returncode == 0, mended.stderr
+    (row,) = json.loads(mended.stdout)
+    assert (row["bundles"], row["bundles_known"], row["refused"], row["ingested"]) == (1, 3, 0, 1)
+    again = isoline(other, "ingest", str(good))
+    assert (again.returncode, "took in 0 new bundles; 4 were there already" in again.stdout) == (0, True)

@@ -10,6 +10,7 @@ from isoline.cli.output import Format, emit
 from isoline.errors import IncompleteError
 
 if TYPE_CHECKING:
+    from isoline.results.arrivals.admit import Arrived
     from isoline.results.import_store import Kept
     from isoline.results.ingest import IngestReport
 
@@ -47,18 +48,34 @@ def _what(report: IngestReport, count: int) -> str:
     return f"{noun}s are" if count > 1 else f"{noun} is"
 
 
-def show_import(kept: Kept | None, report: IngestReport, format: Format, dry_run: bool) -> None:
+def show_import(
+    kept: Kept | None, report: IngestReport, format: Format, dry_run: bool, arrived: Arrived | None = None
+) -> None:
     """What was kept, what landed and what was refused.
 
-    :raises IncompleteError: when anything is in quarantine.
+    :param arrived: what came from outside the store, where something did.
+    :raises IncompleteError: when anything is in quarantine or was refused.
     """
     landing = report.imported
+    if arrived is not None:
+        report.quarantined += arrived.refused
     quarantined = _refused(report)
     if format == "table":
         if kept is not None:
             verb = "would keep" if dry_run else "kept"
             typer.echo(
                 f"{verb} {kept.files} new files; {kept.known} were there already, {kept.skipped} skipped"
+            )
+        if arrived is not None and _has_bundles(arrived):
+            verb = "would take in" if dry_run else "took in"
+            left = f"; {arrived.unsealed} files are of no sealed bundle" if arrived.unsealed else ""
+            typer.echo(
+                f"{verb} {arrived.bundles} new bundles; {arrived.known} were there already, "
+                f"{len(arrived.refused)} refused{left}"
+            )
+            typer.echo(
+                f"{'would ingest' if dry_run else 'ingested'} {report.ingested} bundles, "
+                f"{report.unchanged} unchanged"
             )
         rows = ", ".join(f"{count} {name}" for name, count in landing.rows.items()) or "none"
         typer.echo(
@@ -69,6 +86,10 @@ def show_import(kept: Kept | None, report: IngestReport, format: Format, dry_run
             emit(_by_reason(quarantined), "table", title="Quarantine, by reason")
     else:
         files: dict[str, Any] = {} if kept is None else {"files": kept.files, "known": kept.known}
+        if arrived is not None:
+            files |= {"bundles": arrived.bundles, "bundles_known": arrived.known}
+            files |= {"refused": len(arrived.refused), "unsealed_files": arrived.unsealed}
+            files |= {"ingested": report.ingested, "unchanged": report.unchanged}
         row = {
             **files,
             "rows": landing.rows,
@@ -78,11 +99,20 @@ def show_import(kept: Kept | None, report: IngestReport, format: Format, dry_run
             "quarantined": quarantined,
         }
         emit([row], format)
+    count, refused = len(quarantined), len(arrived.refused) if arrived is not None else 0
+    if refused:
+        what = f"{refused} refused, not in the store"
+        rest = f", {count - refused} in quarantine" if count > refused else ""
+        _end(report, what + rest, "read the reasons; mend the source and ingest it again")
     _end(
         report,
-        f"{len(quarantined)} {'is' if len(quarantined) == 1 else 'are'} in quarantine",
+        f"{count} {'is' if count == 1 else 'are'} in quarantine",
         "add an alias to recipes/_catalog/aliases.yaml, then `isoline results replay`",
     )
+
+
+def _has_bundles(arrived: Arrived) -> bool:
+    return bool(arrived.bundles or arrived.known or arrived.refused or arrived.unsealed)
 
 
 def _by_reason(quarantined: list[dict[str, str]]) -> list[dict[str, Any]]:

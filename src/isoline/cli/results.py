@@ -26,9 +26,11 @@ def _settings(store: Path | None, warehouse: Path | None) -> Settings:
 @app.command()
 def ingest(
     paths: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
-            help="Folders inside the store: a run, a bundle, a day; files of others. Default: all of it."
+            metavar="PATH...",
+            help="Folders inside the store (a run, a bundle, a day), or from elsewhere: folders, archives "
+            "(zip, tar, tar.gz, tar.zst), s3://bucket/prefix, files of others. Default: all of the store.",
         ),
     ] = None,
     as_: Annotated[
@@ -43,28 +45,23 @@ def ingest(
     """Bring new sealed bundles of the store into the warehouse; a second time adds nothing.
 
     A bundle that contradicts itself, its folder or its plan is quarantined with the reason, the rest
-    lands. Files and folders outside the store are taken in as `isoline results import` does. Exit code 3
-    when anything is in quarantine.
+    lands. What comes from elsewhere is copied into the store first: bundles only when every file is what
+    their manifest says, files of others as `isoline results import` does. An archive is unpacked within
+    limits, or refused whole. Exit code 3 when anything is in quarantine or was refused.
     """
+    from isoline.results.arrivals.bring import is_ours
     from isoline.results.ingest import ingest as run
 
     settings = _settings(store, warehouse)
-    foreign = [path for path in paths or () if _is_foreign(path, settings.store)]
-    if foreign:
+    own = [path for path in paths or () if is_ours(path, settings.store)]
+    if paths and len(own) < len(paths):
         from isoline.results.import_store import Said
 
-        own = [path for path in paths or () if path not in foreign]
-        results_import.bring_in(settings, foreign, own, Said(as_), format, wait=wait, dry_run=dry_run)
+        others = [path for path in paths if path not in own]
+        results_import.bring_in(settings, others, own, Said(as_), format, wait=wait, dry_run=dry_run)
         return
-    report = run(settings, paths or None, wait_s=wait, dry_run=dry_run)
+    report = run(settings, [Path(path) for path in own] or None, wait_s=wait, dry_run=dry_run)
     show(report, format, dry_run)
-
-
-def _is_foreign(path: Path, store: Path) -> bool:
-    """Whether a path is outside the store and no bundle or run of ours."""
-    if not path.exists() or path.resolve().is_relative_to(store):
-        return False
-    return path.is_file() or next(path.rglob("MANIFEST.json"), None) is None
 
 
 @app.command()

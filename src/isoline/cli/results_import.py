@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of files.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders or archives of files, s3://.")
+    ],
     as_: Annotated[
         str | None, typer.Option("--as", metavar="FORMAT", help="Take the files for this format.")
     ] = None,
@@ -61,31 +62,28 @@ def import_(
 
 def bring_in(
     settings: Settings,
-    foreign: Sequence[Path],
-    own: Sequence[Path],
+    given: Sequence[str],
+    own: Sequence[str],
     said: Said,
     format: Format,
     *,
     wait: float = 0.0,
     dry_run: bool = False,
 ) -> None:
-    """Keep foreign files, ingest them and the bundles at ``own``, and say what came of it.
+    """Bring what is elsewhere into the store, ingest it and the bundles at ``own``, and say what came of it.
 
-    :raises IncompleteError: when anything is in quarantine.
+    :raises IncompleteError: when anything is in quarantine or was refused.
     """
-    import tempfile
-
-    from isoline.results.import_store import keep
+    from isoline.results.arrivals.bring import bring, bring_aside
     from isoline.results.ingest import ingest
 
-    if dry_run:  # in a store of their own, which is thrown away
-        with tempfile.TemporaryDirectory(prefix="isoline-") as folder:
-            kept = keep(Path(folder), foreign, said)
-            aside = replace(settings, store=Path(folder), warehouse=Path(folder) / "none.duckdb")
-            show_import(kept, ingest(aside, dry_run=True), format, dry_run)
+    if dry_run:
+        with bring_aside(settings, given, said) as (aside, arrived, kept):
+            show_import(kept, ingest(aside, dry_run=True), format, dry_run, arrived)
         return
-    kept = keep(settings.store, foreign, said)
-    show_import(kept, ingest(settings, own, wait_s=wait), format, dry_run)
+    arrived, kept = bring(settings.store, given, said, wait_s=wait)
+    runs = [*(Path(path) for path in own), *sorted(arrived.runs)]
+    show_import(kept, ingest(settings, runs, wait_s=wait), format, dry_run, arrived)
 
 
 def replay(

@@ -188,10 +188,10 @@ def _store(
             return sha256
     else:
         kept.files += 1
-    target.parent.mkdir(parents=True, exist_ok=True)
+    # The note first: a file without one is refused, a note without its file is nothing.
+    write_file(target.with_name(f"{sha256}.json"), canonical_json(note.model_dump(mode="json")) + b"\n")
     if not target.exists():
         write_file(target, content)
-    write_file(target.with_name(f"{sha256}.json"), canonical_json(note.model_dump(mode="json")) + b"\n")
     return sha256
 
 
