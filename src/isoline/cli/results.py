@@ -28,7 +28,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Folders inside the store (a run, a bundle, a day), or from elsewhere: folders, archives "
             "(zip, tar, tar.gz, tar.zst), s3://bucket/prefix, files of others. Default: all of the store.",
         ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def import_(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Files, folders or archives of files, s3://.")
+        list[str], typer.Argument(metavar="PATH", help="Files, folders or archives of files, s3://.")
     ],
     as_: Annotated[
         str | None, typer.Option("--as", metavar="FORMAT", help="Take the files for this format.")
