@@ -100,3 +100,33 @@ def test_a_pool_without_machines_of_ours(project: Any, capsys: pytest.CaptureFix
     )
     assert run(["pool", "check", "theirs"]) == 1
     assert "no machine of ours" in lines(capsys)[0]
+
+
+def test_a_privileged_pool_is_warned_of(
+    machine: Any, project: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A pool that gives containers the whole machine is said to, each time; it is no fault of the machine."""
+    text = POOL.format(sku="h200", where=tmp_path).replace("{runtime:", "{privileged: true, runtime:")
+    (project.root / "runners/h200.yaml").write_text(text)
+    assert run(["pool", "check", "h200", "--need-gb", "0.001", "--format", "json"]) == 0
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith("isoline: warning: containers of pool h200 run privileged: ")
+    assert json.loads(said.out)["warnings"] == [line.removeprefix("isoline: warning: ")]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [("[name=seccomp,profile=builtin name=rootless]", 0), ("[name=seccomp]", 4)]
+)
+def test_a_pool_that_demands_rootless_containers(
+    options: str, code: int, machine: Any, project: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A runtime that runs as root is one line; a rootless one is none."""
+    text = POOL.format(sku="h200", where=tmp_path).replace("{runtime:", "{rootless: true, runtime:")
+    (project.root / "runners/h200.yaml").write_text(text)
+    machine.say(tools={"docker": {"info --format {{.SecurityOptions}}": options, "": f"28.2.2 {tmp_path}"}})
+    assert run(["pool", "check", "h200", "--need-gb", "0.001"]) == code
+    found = lines(capsys)
+    assert [line.partition("; ")[0] for line in found] == (
+        ["isoline: runtime_not_rootless: local: docker runs as root"] if code else []
+    )

@@ -49,7 +49,8 @@ class Container(_OneLine):
     """How containers are started on the nodes of a pool.
 
     ``model_cache`` is mounted read-only, ``scratch`` holds logs and compile caches; both are paths of
-    the nodes. ``privileged`` is reported by the security check.
+    the nodes. ``rootless`` is a demand: a runtime that runs as root is refused. ``privileged`` is reported
+    by `pool check` and by each run (:attr:`Pool.warnings`).
     """
 
     runtime: Literal["docker", "podman"] = "docker"
@@ -190,6 +191,16 @@ class Pool(Document):
     def is_placed_by_us(self) -> bool:
         """Whether we choose machine and devices of a launch; elsewhere the pool's own scheduler does."""
         return self.launcher in ("process", "container")
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the pool allows that whoever answers for its machines should know, a line each."""
+        if self.container is None or not self.container.privileged:
+            return []
+        return [
+            f"containers of pool {self.name} run privileged: an image has every device and, in effect, root on "
+            "the node; take container.privileged out unless the devices need it"
+        ]
 
     @property
     def total_accelerators(self) -> int:

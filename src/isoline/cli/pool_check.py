@@ -49,7 +49,7 @@ def check(
             )
         needs = needs_of_pool(wanted, state=str(settings.state), need_gb=need_gb)
         reports = inspect_all(hosts_of(wanted), needs)
-    record = as_json(pool, reports)
+    record = as_json(pool, reports) | {"warnings": wanted.warnings}
     if out is not None:
         try:
             write_file(out, (json.dumps(record, indent=1) + "\n").encode())
@@ -59,6 +59,8 @@ def check(
         typer.echo(json.dumps(record, indent=2))
     else:
         emit(_rows(reports), format)
+    for line in wanted.warnings:
+        typer.echo(f"isoline: warning: {line}", err=True)
     problems = all_problems(reports)
     for item in problems:
         typer.echo(f"isoline: {item.code}: {item.detail}; {REASONS[item.code].remedy}", err=True)

@@ -43,6 +43,13 @@ MACHINE = (
         "look at cooling and power supply of that machine",
     ),
     row(
+        "runtime_not_rootless",
+        _X,
+        "launch",
+        "the pool says rootless, and the container runtime runs as root",
+        "run Isoline there as the user of a rootless docker or podman, or take `rootless` out of the pool",
+    ),
+    row(
         "drivers_differ",
         _X,
         "launch",

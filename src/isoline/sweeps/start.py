@@ -93,6 +93,8 @@ def execute(context: Context, prepared: Prepared, due: Sequence[PlanPoint]) -> O
         Progress(len(due), estimates, lanes=context.pool.max_parallel) as progress,
         context.stop.on_signals(),
     ):
+        for line in context.pool.warnings:
+            progress.say(f"warning: {line}")
         verb = "continuing" if prepared.run else "starting"
         reused = f", {len(plan.reused)} reused" if plan.reused else ""
         progress.say(f"{verb} run {run.run_id}: {len(due)} point(s) to measure{reused}")

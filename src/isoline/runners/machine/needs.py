@@ -48,6 +48,7 @@ class Needs:
     :param own_pids: processes that are ours and may be there.
     :param ports: how many free ports of Isoline's range.
     :param tools: programs that must answer: docker, podman, sbatch.
+    :param rootless: the container runtime that must run without root; None: it may.
     :param has_devices: False where the launch's devices are those of other machines (Slurm's nodes).
     :param partition: Slurm's partition, and how many nodes of it must take jobs.
     :param image_gb: free space where the container runtime keeps its images, GB.
@@ -60,6 +61,7 @@ class Needs:
     rooms: tuple[Room, ...] = ()
     files: tuple[NeededFile, ...] = ()
     tools: tuple[str, ...] = ()
+    rootless: str | None = None
     image_gb: float = IMAGE_GB
     ports: int = 1
     has_devices: bool = True
@@ -118,6 +120,7 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
         accelerators=pool.accelerators,
         rooms=rooms,
         tools=tools,
+        rootless=pool.container.runtime if pool.container and pool.container.rootless else None,
         image_gb=gb(IMAGE_GB),
     )
 

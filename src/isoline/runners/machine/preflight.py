@@ -74,6 +74,8 @@ def inspect_all(hosts: Sequence[Host], needs: Needs) -> list[NodeReport]:
 def _probed(host: Host, needs: Needs) -> Iterator[probes.Found]:
     for name in needs.tools:
         yield probes.tool(host, name, needs.image_gb)
+    if needs.rootless is not None:
+        yield probes.rootless(host, needs.rootless)
     if needs.partition is not None:
         yield probes.partition(host, *needs.partition)
     for room in needs.rooms:

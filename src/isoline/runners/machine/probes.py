@@ -127,6 +127,23 @@ def tool(host: Host, name: str, image_gb: float = 0.0) -> Found:
     return label, True, f"{version}, images in {found[2] if found else 'an unknown place'}", None
 
 
+ROOTLESS = {
+    "docker": ("docker", "info", "--format", "{{.SecurityOptions}}"),
+    "podman": ("podman", "info", "--format", "{{.Host.Security.Rootless}}"),
+}
+
+
+def rootless(host: Host, runtime: str) -> Found:
+    """Whether a container runtime runs without root, as a pool with ``rootless`` demands."""
+    done = host.run(ROOTLESS[runtime])
+    said = done.stdout.strip()
+    if not done.ok:
+        return "rootless", False, f"{runtime} does not work: {done.last_line()}", "tool_missing"
+    if said == "true" or "name=rootless" in said:
+        return "rootless", True, f"{runtime} runs without root", None
+    return "rootless", False, f"{runtime} runs as root", "runtime_not_rootless"
+
+
 GONE_STATES = ("down", "drain", "fail", "maint", "unk", "error", "power", "boot", "reboot", "not_resp")
 """Beginnings of the states in which a node takes no job."""
 
