@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from isoline.dashboard.board import view_of
 from isoline.dashboard.config import Look
 from isoline.dashboard.data import Source
+from isoline.dashboard.figure import build_figure
 from isoline.dashboard.panel import point_panel
+from isoline.dashboard.table import table_rows, view_csv, view_json
+from isoline.errors import InputError
 from isoline.results.ingest import ingest
 from isoline.settings import Settings
 
@@ -29,3 +35,49 @@ def test_what_was_sealed_is_what_is_shown(settings: Settings, bundles: Any, look
         assert detail is not None and detail.lock is not None
         point_panel(detail, [], internal=True)
         assert detail.canary is not None
+
+
+def test_a_decision_is_on_the_label_the_table_and_the_panel(
+    settings: Settings, bundles: Any, look: Look
+) -> None:
+    """Why a point is withdrawn is said wherever it is shown, as text and never as markup."""
+    run = bundles.make_run(settings.store, bundles.make_plan())
+    point = next(run.glob("*.c4.*")).name
+    reason = "the <b>fan</b> was broken " + "all night " * 20
+    folder = settings.project / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "overrides.yaml").write_text(
+        f"schema_version: 1\noverrides:\n  - run_id: {run.name}\n    point_id: {point}\n"
+        f"    action: withdraw\n    reason: {reason}\n    reviewer: ops\n    dated: '2026-12-09'\n"
+    )
+    ingest(settings)
+    source = Source(settings.warehouse, 10.0)
+    view = view_of("", source, look.palette)
+    labels = [text for trace in build_figure(view)["data"] for text in trace.get("hovertext", ())]
+    (label,) = [text for text in labels if "withdrawn: " in text]
+    assert "&lt;b&gt;fan&lt;/b&gt; was broken" in label
+    assert "concurrency: <b>4</b>" in label and label.endswith("…")
+    assert [row["concurrency"] for row in table_rows(view) if "fan" in row["why"]] == [4]
+    assert view_csv(view).count("fan") == 1
+    shown = view_json(view, frontier_only=False)["curves"][0]["points"]
+    assert [bool(row["decisions"]) for row in shown] == [row["concurrency"] == 4 for row in shown]
+    detail = source.detail(run.name, point)
+    assert detail is not None
+    panel = json.dumps(
+        point_panel(detail, [], internal=False).to_plotly_json(), default=lambda x: x.to_plotly_json()
+    )
+    assert "(ops, 2026-12-09)" in panel
+
+
+def test_the_points_of_an_earlier_day(settings: Settings, bundles: Any) -> None:
+    """The data layer gives the snapshot as it was, beside the one of now."""
+    runs = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in (1, 2)]
+    for name in runs:
+        bundles.make_run(settings.store, bundles.make_plan(), name)
+    ingest(settings)
+    source = Source(settings.warehouse, 10.0)
+    assert set(source.run_points(None)["run_id"]) == {runs[1]}
+    assert set(source.run_points(None, "2026-12-01")["run_id"]) == {runs[0]}
+    assert source.run_points(runs[1], "2026-12-01").empty
+    with pytest.raises(InputError, match="no day, time or run"):
+        source.run_points(None, "yesterday")

@@ -81,7 +81,7 @@ def test_reader_without_a_warehouse_is_told_what_to_do(path: Path) -> None:
 
 def test_reader_keeps_its_copy_and_a_new_one_sees_more(path: Path) -> None:
     """An open reader is not disturbed by a write; one opened later in the same process sees it."""
-    row = "INSERT INTO prices VALUES ('list', 'h200', 3.5, 'a page', '2026-12-01')"
+    row = "INSERT INTO prices VALUES ('2026-12', 'list', true, 'h200', 3.5, 'a page', '2026-12-01')"
     with open_writer(path) as con:
         con.execute(row)
     old = open_reader(path)
@@ -99,7 +99,9 @@ def test_reader_keeps_its_copy_and_a_new_one_sees_more(path: Path) -> None:
 def test_failed_write_leaves_nothing(path: Path) -> None:
     """An exception inside a transaction rolls all of it back, and the copy shows what was before."""
     with pytest.raises(RuntimeError), open_writer(path) as con, warehouse.transaction(con):
-        con.execute("INSERT INTO prices VALUES ('list', 'h200', 3.5, 'a page', '2026-12-01')")
+        con.execute(
+            "INSERT INTO prices VALUES ('2026-12', 'list', true, 'h200', 3.5, 'a page', '2026-12-01')"
+        )
         raise RuntimeError
     con = open_reader(path)
     assert con.execute("SELECT count(*) FROM prices").fetchone() == (0,)
@@ -132,7 +134,25 @@ def test_new_columns_come_in_and_old_rows_stay(path: Path, monkeypatch: pytest.M
     with open_writer(path) as con:
         names = [row[0] for row in con.execute("DESCRIBE prices").fetchall()]
         assert names == old.names
-        assert con.execute("SELECT * FROM prices").fetchall() == [("list", "h200", None, None, None)]
+        assert con.execute("SELECT * FROM prices").fetchall() == [
+            ("list", "h200", *[None] * (len(old.names) - 2))
+        ]
+
+
+def test_reader_of_an_older_copy_is_told_what_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy without the columns of today is one line with the remedy, not a missing column later."""
+    old = schema.BY_NAME["runs"]
+    fewer = schema.Table("runs", old.columns[:-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(warehouse, "TABLES", (fewer,))
+        with open_writer(path):
+            pass
+    with pytest.raises(InfraError, match=r"an older Isoline made it \(.*no table accuracy") as caught:
+        open_reader(path)
+    assert "isoline results ingest" in caught.value.line()
+    with open_writer(path):
+        pass
+    open_reader(path).close()
 
 
 def test_warehouse_of_a_newer_isoline_is_refused(path: Path) -> None:

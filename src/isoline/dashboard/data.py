@@ -19,7 +19,8 @@ import duckdb
 import pandas as pd
 
 from isoline.errors import InfraError
-from isoline.results.snapshots import run_ids, snapshot_points
+from isoline.results.asof import moment_of, travel
+from isoline.results.snapshots import decision_lines, run_ids, snapshot_points
 from isoline.results.warehouse import Connection, open_reader, read_copy_path
 
 T = TypeVar("T")
@@ -50,7 +51,8 @@ class Board:
 class PointDetail:
     """Everything about one point in one run, for its panel. Rows are dicts by column name.
 
-    ``imported`` says where it is from; None for our own points.
+    ``imported`` says where it is from; None for our own points. ``decisions``: what people decided, a line
+    each.
     """
 
     point: dict[str, Any]
@@ -61,6 +63,7 @@ class PointDetail:
     phases: tuple[dict[str, Any], ...]
     lock: dict[str, Any] | None
     imported: dict[str, Any] | None = None
+    decisions: tuple[str, ...] = ()
 
 
 class Source:
@@ -77,7 +80,7 @@ class Source:
         self._lock = threading.Lock()
         self._stamp: Stamp | None = None
         self._board = Board()
-        self._runs: dict[str, pd.DataFrame] = {}
+        self._runs: dict[tuple[str | None, str | None], pd.DataFrame] = {}
 
     def board(self) -> Board:
         """The newest content; an empty board when nothing was ever ingested.
@@ -88,21 +91,24 @@ class Source:
             self._refresh()
             return self._board
 
-    def run_points(self, run: str) -> pd.DataFrame:
-        """The points of one run, or with ``newest`` of the newest run of each curve.
+    def run_points(self, run: str | None, as_of: str | None = None) -> pd.DataFrame:
+        """The points of one run, with ``newest`` of the newest run of each curve, with None the snapshot.
 
+        :param as_of: a day, a time or a run: as it was then (:mod:`isoline.results.asof`).
+        :raises InputError: for what is no moment.
         :raises InfraError: as :meth:`board`.
         """
         with self._lock:
             self._refresh()
             if self._stamp is None:
                 return pd.DataFrame()
-            if run not in self._runs:
-                frame = self._ask(lambda con: snapshot_points(con, run=run))
+            key = run, as_of
+            if key not in self._runs:
+                frame = self._ask(lambda con: _points(con, run, as_of))
                 if len(self._runs) >= _KEPT_RUNS:
                     self._runs.pop(next(iter(self._runs)))
-                self._runs[run] = frame
-            return self._runs[run]
+                self._runs[key] = frame
+            return self._runs[key]
 
     def detail(self, run_id: str, point_id: str) -> PointDetail | None:
         """Everything about one point in one run, its counting attempt; None when there is no such row.
@@ -165,6 +171,12 @@ def _rows(con: Connection, sql: str, values: list[Any]) -> tuple[dict[str, Any],
     return tuple(dict(zip(names, row, strict=True)) for row in result.fetchall())
 
 
+def _points(con: Connection, run: str | None, as_of: str | None) -> pd.DataFrame:
+    if as_of is not None:
+        travel(con, moment_of(con, as_of))
+    return snapshot_points(con, run=run)
+
+
 def _board(con: Connection, stamp: Stamp) -> Board:
     quarantined = con.execute("select count(*) from quarantine").fetchone()
     return Board(
@@ -198,6 +210,7 @@ def _detail(con: Connection, run_id: str, point_id: str) -> PointDetail | None:
         ),
         lock=_json(locks[0]["lock"]) if locks else None,
         imported=next(iter(_rows(con, "select * from imports where run_id = ? and point_id = ?", key)), None),
+        decisions=tuple(decision_lines(con)(run_id, point["measured_in"], point_id)),
     )
 
 

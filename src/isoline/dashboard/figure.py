@@ -14,6 +14,8 @@ from isoline.results.metrics import Metric
 _FADED = 0.35
 _MARKER_SIZE = 11
 _MAX_LABELS = 24
+_MAX_DECISIONS = 3
+_HOVER_WIDTH = 90
 
 
 def line_shape(x_better: str) -> str:
@@ -47,7 +49,13 @@ def _hover(view: View, curve: Curve, row: Row) -> str:
     if row.on_frontier:
         states.append("on the frontier")
     parts.append(html.escape(" · ".join(states)))
+    parts += [html.escape(shortened(text)) for text in row.decisions[:_MAX_DECISIONS]]
     return "<br>".join(parts)
+
+
+def shortened(text: str) -> str:
+    """A text that fits a hover label; the panel of the point has all of it."""
+    return text if len(text) <= _HOVER_WIDTH else text[: _HOVER_WIDTH - 1] + "…"
 
 
 def _gpus(count: int | None) -> str:

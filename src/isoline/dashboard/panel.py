@@ -50,6 +50,7 @@ def point_panel(detail: PointDetail, siblings: Sequence[tuple[str, str]], *, int
             html.H2(_title(point)),
             html.P([_badge(point["verdict"]), " ", _official(point)], className="verdict-line"),
             *_reasons(point, detail.details),
+            *[html.P(f"Decided: {text}.", className="decision") for text in detail.decisions],
             *([_reproduce(point)] if detail.imported is None else []),
             *_siblings(siblings),
             *_import(detail.imported, internal=internal),

@@ -27,7 +27,7 @@ def table_row(curve: Curve, row: Row) -> dict[str, Any]:
         "frontier": "yes" if row.on_frontier else "",
         "verdict": row.verdict.replace("_", " "),
         "official": "yes" if row.official else "no",
-        "why": ", ".join((*data["reasons"], *row.marks, *data["why"])),
+        "why": ", ".join((*data["reasons"], *row.marks, *data["why"], *row.decisions)),
         "accuracy": ", ".join(data["accuracy"]).replace("_", " "),
         "n": f"{row.repetitions} of {data['repetitions']}",
         "interval": _interval(data),
@@ -112,7 +112,8 @@ def _csv_row(curve: Curve, row: Row, x: str, y: str) -> dict[str, Any]:
         cells[metric] = data[axis]
         cells |= {f"{metric}_{part}": data[f"{axis}_{part}"] for part in ("low", "high", "interval")}
     cells |= {name: data[name] for name in ("n", "repetitions", "verdict", "official", "frontier")}
-    cells |= {name: data[name] for name in ("accuracy", "reasons", "marks", "why", "point_id", "point_ids")}
+    names = ("accuracy", "reasons", "marks", "decisions", "why", "point_id", "point_ids")
+    cells |= {name: data[name] for name in names}
     return cells
 
 

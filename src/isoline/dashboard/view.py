@@ -46,6 +46,7 @@ class Row:
     official: bool
     marks: tuple[str, ...]
     on_frontier: bool
+    decisions: tuple[str, ...]
     data: dict[str, Any]
 
 
@@ -176,6 +177,7 @@ def _row(data: dict[str, Any]) -> Row:
         official=data["official"],
         marks=tuple(data["marks"]),
         on_frontier=data["frontier"],
+        decisions=tuple(data["decisions"]),
         data=data,
     )
 

@@ -178,7 +178,6 @@ TABLES: tuple[Table, ...] = (
         "prices",
         """version VARCHAR, tier VARCHAR, is_default BOOLEAN, sku VARCHAR, usd_per_gpu_hour DOUBLE,
         source VARCHAR, dated VARCHAR""",
-        "version tier sku",
         by_run=False,
     ),
     # By run here and not one row a digest: a run's rows come and go with the run alone.

@@ -112,13 +112,9 @@ def snapshot_points(con: Connection, *, run: str | None = None, **filters: str |
     of_curve, where, values = _where(filters)
     sql = _SQL.format(eligible=eligible, of_curve=of_curve, where=where)
     frame = steady_types(con.execute(sql, values | ({"run": run} if "$run" in eligible else {})).df())
-    decided = _decisions(con)
-    lines = [
-        [text for of in dict.fromkeys((row_run, measured_in)) for text in decided(of, point_id)]
-        for row_run, measured_in, point_id in zip(
-            frame["run_id"], frame["measured_in"], frame["point_id"], strict=True
-        )
-    ]
+    decided = decision_lines(con)
+    places = zip(frame["run_id"], frame["measured_in"], frame["point_id"], strict=True)
+    lines = [decided(*place) for place in places]
     frame["decisions"] = pd.Series(lines, index=frame.index, dtype=object)
     return frame
 
@@ -136,16 +132,20 @@ def _where(filters: Mapping[str, str | None]) -> tuple[str, str, dict[str, str]]
     return of_curve, "".join(f" AND p.{name} = ${name}" for name in values), values
 
 
-def _decisions(con: Connection) -> Callable[[str | None, str], list[str]]:
-    """What people decided, by run and point: one line for each decision."""
+def decision_lines(con: Connection) -> Callable[[str, str | None, str], list[str]]:
+    """What people decided, one line for each decision: of a run, the run that measured there, and a point."""
     found: dict[tuple[str, str | None], list[str]] = {}
-    for of, point_id, action, reason, reviewer, dated in con.execute(_DECISIONS).fetchall():
+    for run, point, action, reason, reviewer, dated in con.execute(_DECISIONS).fetchall():
         word = "withdrawn" if action == "withdraw" else "note"
-        found.setdefault((of, point_id), []).append(f"{word}: {reason} ({reviewer}, {dated})")
-    return lambda run_id, point_id: [
-        *found.get((run_id or "", None), ()),
-        *found.get((run_id or "", point_id), ()),
-    ]
+        found.setdefault((run, point), []).append(f"{word}: {reason} ({reviewer}, {dated})")
+
+    def lines(run_id: str, measured_in: str | None, point_id: str) -> list[str]:
+        if not found:
+            return []
+        places = [(run, point) for run in (run_id, measured_in) if run for point in (None, point_id)]
+        return [text for place in dict.fromkeys(places) for text in found.get(place, ())]
+
+    return lines
 
 
 _LOST = f"""

@@ -271,6 +271,7 @@ def open_reader(path: Path, *, locked_down: bool = False, max_memory: str | None
     :param locked_down: no files, no network, no settings: for SQL that somebody else wrote.
     :param max_memory: limit in DuckDB's words (``2GB``); nothing is spilled to disk then.
     :raises InputError: when there is no warehouse yet.
+    :raises InfraError: when it cannot be read, or an older Isoline made it.
     """
     copy = read_copy_path(path)
     if not copy.exists():
@@ -289,6 +290,7 @@ def open_reader(path: Path, *, locked_down: bool = False, max_memory: str | None
         if locked_down:
             con.execute("SET enable_external_access = false")
             con.execute("SET lock_configuration = true")
+        lacking = _lacking(con)
     except duckdb.Error as error:
         con.close()
         raise InfraError(
@@ -296,4 +298,26 @@ def open_reader(path: Path, *, locked_down: bool = False, max_memory: str | None
             where=str(copy),
             remedy="make it again with `isoline results rebuild`",
         ) from None
+    if lacking:
+        con.close()
+        raise InfraError(
+            f"an older Isoline made it ({lacking})",
+            where=str(copy),
+            remedy="bring it up to date with `isoline results ingest`",
+        )
     return con
+
+
+def _lacking(con: Connection) -> str | None:
+    """The first table or column of today that an attached copy does not have; None when all are there."""
+    rows = con.execute(
+        "SELECT table_name, list(column_name) FROM duckdb_columns() "
+        "WHERE database_name = current_database() GROUP BY ALL"
+    ).fetchall()
+    had = {name: set(columns) for name, columns in rows}
+    for name in sorted(table.name for table in TABLES if table.name not in had):
+        return f"no table {name}"
+    for table in TABLES:
+        if missing := set(table.names) - had[table.name]:
+            return f"no column {table.name}.{min(missing)}"
+    return None
