@@ -104,6 +104,28 @@ def test_no_name_of_a_node(project: Any, state: Path, capsys: pytest.CaptureFixt
     assert run(["pool", "drain", "n1", "--reason", "x"]) == 0
 
 
+def test_nodes_of_slurm_that_take_nothing_are_shown(
+    project: Any, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quarantined by its errors, or with one lately: a row each, though nobody here places launches there;
+    machines that we place launches on are not among them."""
+    text = "schema_version: 1\nname: s\nlauncher: slurm\nsku: cpu\nslurm: {partition: x, container: none}\n"
+    project.write("runners/s.yaml", text)
+    now = quarantine.stamp(datetime.now(UTC))
+    lost = quarantine.NodeError(now, "s", "r", "l-1", "node_failed", "job 5 lost n1")
+    for _ in range(3):
+        quarantine.note_error(state, "n1", lost)
+    quarantine.note_error(state, "n2", lost)
+    quarantine.note_error(state, "local", quarantine.NodeError(now, "local", "r", "l", "gpu_busy", "x"))
+    assert run(["pool", "status", "--format", "json"]) == 0
+    rows = {row["node"]: row for row in json.loads(told(capsys)) if row["pool"] == "s"}
+    assert set(rows) == {"n1", "n2"}
+    assert rows["n1"]["state"].startswith("quarantined until ") and "node_failed" in rows["n1"]["state"]
+    assert (rows["n2"]["state"], rows["n2"]["last_error"]) == ("open", f"{now} node_failed: job 5 lost n1")
+    assert run(["pool", "list", "--format", "json"]) == 0
+    assert {row["pool"]: row["closed"] for row in json.loads(told(capsys))}["s"] == ["n1"]
+
+
 def test_a_state_folder_that_is_none(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What cannot be written is one line that names the setting."""
     state.parent.mkdir(exist_ok=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from isoline.results.reasons import Verdict
+from isoline.runners.ownership import quarantine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(500)]
 
@@ -50,12 +52,17 @@ def batch(tiny: Any, slurm: Any, podman: Any, container_image: Any, monkeypatch:
 
 def test_a_sweep_under_slurm_survives_a_kill(batch: Any, slurm: Any, podman: Any) -> None:
     """The orchestrator is killed under load and its job lives on; the same command ends that job, leaves a
-    stranger's, and finishes: the point is valid, the lock names the job's node, nothing is left."""
+    stranger's, and finishes: the point is valid, the lock names the job's node and clears it of an error
+    that was noted before, nothing is left."""
     tiny = batch
     tiny.sweep("queued", {"recipes": [RECIPE], "concurrency": [1]}, pool="batch")
     stranger = int(
         slurm.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600", "--job-name=other")
     )
+    at = quarantine.stamp(datetime.now(UTC))
+    for node in slurm.nodes:
+        error = quarantine.NodeError(at, "batch", "r", "l-1", "node_failed", "before")
+        quarantine.note_error(tiny.state, node, error)
     first = tiny.start("sweep", "run", "queued")
     tiny.wait_requests(first, 1)
     first.kill(signal.SIGKILL)
@@ -69,7 +76,9 @@ def test_a_sweep_under_slurm_survives_a_kill(batch: Any, slurm: Any, podman: Any
     (path,) = run.glob(f"*.c1.r1.*/{len(attempts)}/lock.json")
     lock = json.loads(path.read_text())["resolved"]
     assert lock["launcher"] == "slurm" and lock["job"]["id"] != ours
-    assert lock["job"]["nodes"][0] in slurm.nodes
+    (used,) = lock["job"]["nodes"]
+    others = set(slurm.nodes) - {used}
+    assert {item.node for item in quarantine.all_nodes(tiny.state)} == others and len(others) == 1
     scripts = [path.read_text() for path in run.glob("_launch/*/job.sh")]
     assert scripts and all("podman run" in text for text in scripts)
     assert set(slurm.jobs()) == {stranger} and podman.containers() == {}

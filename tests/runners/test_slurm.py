@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
 from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFailedError, Server
 from isoline.runners.machine.hosts import this_host
-from isoline.runners.ownership import gc, owners
+from isoline.runners.ownership import gc, owners, quarantine
 from isoline.runners.slurm.gc import Jobs
 from isoline.runners.slurm.launcher import SlurmLauncher, job_of
 from isoline.runners.staging.images import image_file
@@ -266,6 +267,20 @@ def test_what_slurm_does_not_take(launcher: SlurmLauncher, spec: LaunchSpec, sta
     assert [item.code for item in launcher.preflight(wrong, launcher.stage(wrong))] == ["no_nodes"]
 
 
+def test_a_job_that_could_never_start_is_not_submitted(launcher: SlurmLauncher, spec: LaunchSpec) -> None:
+    """With every node of the partition quarantined or drained the launch says so before it waits for days;
+    one that is left is enough for a launch of one node."""
+    two = of_sleep(spec, "two")
+    now = datetime.now(UTC)
+    quarantine.hold(launcher.state, "n1", "quarantined", "3 error(s): node_failed", None, now)
+    quarantine.hold(launcher.state, "of-another-pool", "drained", "fan", None, now)
+    assert launcher.preflight(two, launcher.stage(two)) == []
+    quarantine.hold(launcher.state, "n2", "drained", "new fan", None, now)
+    (problem,) = launcher.preflight(two, launcher.stage(two))
+    assert problem.code == "no_nodes"
+    assert "the job needs 1; n1 is quarantined: 3 error(s): node_failed; n2 is drained" in problem.detail
+
+
 def test_cancelled_and_preempted(
     launcher: SlurmLauncher,
     start: Callable[..., Server],
@@ -378,6 +393,8 @@ def test_time_limit_and_a_lost_node(
     try:
         assert why(lost, eventually, 90.0) == "node_failed"
         assert why(limited, eventually, 120.0) == "job_time_limit"
+        launcher.stop(lost)
+        assert lost.nodes == ("n2",), "its errors count against that node"
     finally:
         for pid, words in cluster.processes().items():
             if "sleep 600" in words:

@@ -15,7 +15,14 @@ from isoline.runners.ownership import gc, quarantine
 from isoline.runners.slurm.commands import comment_of, our_jobs, read_comment, read_job, seconds, show, submit
 from isoline.runners.slurm.gc import Jobs
 from isoline.runners.slurm.job import FollowedJob
-from isoline.runners.slurm.nodes import Unclean, all_unclean, away_from, is_clean, note_unclean
+from isoline.runners.slurm.nodes import (
+    Unclean,
+    all_unclean,
+    away_from,
+    is_clean,
+    nodes_to_judge,
+    note_unclean,
+)
 
 # As Slurm 22.05 prints it, shortened.
 LINE = (
@@ -166,6 +173,25 @@ def test_jobs_name_only_nodes_that_slurm_has(
     tools(tmp_path, monkeypatch, sinfo=LOST)
     with pytest.raises(ToolUnavailableError):
         away_from(host, state, pool, now)
+
+
+def test_a_lost_node_is_judged_not_its_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job that lost a node only that one is spoken of, of another end all; silence blames all."""
+    host = tools(
+        tmp_path,
+        monkeypatch,
+        sinfo="printf 'n1 idle\\nn2 down*\\nn2 down*\\n'",
+        scontrol="printf 'n1\\nn2\\n'",
+    )
+    lost, over = read_job(line("NODE_FAIL")), read_job(line("FAILED", "1:0"))
+    assert nodes_to_judge(host, lost, ["n1", "n2"]) == ("n2",)
+    assert nodes_to_judge(host, lost, []) == ("n2",), "it ended before it wrote its nodes"
+    assert nodes_to_judge(host, over, ["n1", "n2"]) == ("n1", "n2")
+    tools(tmp_path, monkeypatch, sinfo="printf 'n1 idle\\nn2 idle\\n'")
+    assert nodes_to_judge(host, lost, ["n1", "n2"]) == ("n1", "n2"), "both are back: nobody knows which"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert nodes_to_judge(host, lost, ["n1", "n2"]) == ("n1", "n2")
+    assert nodes_to_judge(host, read_job(line("PENDING", nodes="(null)")), []) == ()
 
 
 def test_a_follower_lives_through_garbled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,28 @@ def test_errors_of_the_machine_quarantine_its_node(tmp_path: Path, run: Run) -> 
     assert len(alone.note(mine, [ReasonNote(code="memory_not_freed")], False)) == 1
 
 
+def test_errors_of_a_node_that_slurm_chose(tmp_path: Path, run: Run) -> None:
+    """Three launches that lost it quarantine that node alone; what the batch system decides says nothing
+    of a node, nor does a launch that never had one."""
+    slurm = {"partition": "x", "container": "none"}
+    fleet = Fleet(tmp_path, pool(launcher="slurm", hosts=[], slurm=slurm))
+    lost, other = ReasonNote(code="node_failed"), ReasonNote(code="job_time_limit")
+    lease = fleet.lease(run, "a-1", (), LATER)
+    assert [fleet.note(lease, [lost], False, ["n1"]) for _ in range(2)] == [[], []]
+    assert [fleet.note(lease, [code], False, names) for code, names in ((other, ["n1"]), (lost, []))] == [
+        [],
+        [],
+    ]
+    fleet.note(lease, [], True, ["n2"])
+    ((node, hold),) = fleet.note(lease, [lost], False, ["n1"])
+    assert (node, "node_failed" in hold.reason, bool(hold.until)) == ("n1", True, True)
+    assert set(quarantine.kept_away(tmp_path, pool(), datetime.now(UTC))) == {"n1"}
+    for _ in range(2):
+        fleet.note(lease, [lost], False, ["n3"])
+    fleet.note(lease, [], True, ["n3"])
+    assert fleet.note(lease, [lost], False, ["n3"]) == [], "a good launch speaks for it"
+
+
 def test_a_good_launch_speaks_for_its_node(tmp_path: Path, run: Run) -> None:
     """Errors before it are forgotten."""
     fleet = Fleet(tmp_path, pool())

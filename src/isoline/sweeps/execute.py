@@ -330,7 +330,7 @@ class Executor:
         notes = [note for record in landed.records for note in record.reasons]
         notes += landed.start.reasons if landed.start else []
         is_good = any(record.verdict is Verdict.VALID for record in landed.records)
-        for node, hold in self._fleet.note(lease, notes, is_good):
+        for node, hold in self._fleet.note(lease, notes, is_good, landed.nodes):
             self.progress.say(f"node {node} is {hold.text()}")
             self.journal.write(
                 "quarantine",

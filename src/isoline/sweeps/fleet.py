@@ -67,10 +67,15 @@ class Fleet:
                 owners.sweep_one(self._state, owner, term_s=0.5)
 
     def note(
-        self, lease: leases.Lease, notes: Sequence[ReasonNote], is_good: bool
+        self,
+        lease: leases.Lease,
+        notes: Sequence[ReasonNote],
+        is_good: bool,
+        nodes: Sequence[str] = (),
     ) -> list[tuple[str, quarantine.Hold]]:
         """Count a launch's error of the machine against its nodes; a good point speaks for them.
 
+        :param nodes: where the pool's own scheduler chose them.
         :returns: the nodes that are quarantined by it.
         """
         bad = [
@@ -79,11 +84,11 @@ class Fleet:
             if REASONS[note.code].verdict is Verdict.INFRA_ERROR
             and note.code not in quarantine.NOT_THE_NODE
             # This machine alone: there is no other to go to, and retries are bounded.
-            and (self._pool.hosts or note.code in quarantine.AT_ONCE)
+            and (self._pool.hosts or not self._pool.is_placed_by_us or note.code in quarantine.AT_ONCE)
         ]
         bad.sort(key=lambda note: note.code not in quarantine.AT_ONCE)
         held = []
-        for node, _ in lease.places:
+        for node in nodes or [name for name, _ in lease.places]:
             if bad:
                 at = quarantine.stamp(datetime.now(UTC))
                 error = quarantine.NodeError(

@@ -36,11 +36,15 @@ class Ticket:
 
 @dataclass
 class Landed:
-    """What became of a flight. ``fatal``: what must end the whole run (a full disk, a bug)."""
+    """What became of a flight. ``fatal``: what must end the whole run (a full disk, a bug).
+
+    ``nodes``: those that it speaks of, where the pool's own scheduler chose them.
+    """
 
     records: list[PointRecord] = field(default_factory=list)
     start: LaunchRecord | None = None
     failure: LaunchFailedError | None = None
+    nodes: tuple[str, ...] = ()
     fatal: BaseException | None = None
 
 
@@ -116,6 +120,7 @@ class Flight(threading.Thread):
             pass
         except LaunchFailedError as error:
             self.landed.failure = error
+        self.landed.nodes = self._start.nodes
         path = self.run_.folder / "_launch" / self.launch_id / "launch.json"
         self.landed.start = LaunchRecord.model_validate_json(path.read_bytes())
 

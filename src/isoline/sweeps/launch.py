@@ -217,6 +217,11 @@ class LaunchRun:
         self._watch: Watch | None = None
         self.cause: Cause | None = None
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that its end speaks of, where the pool's own scheduler chose them."""
+        return self._server.nodes if self._server is not None else ()
+
     @contextmanager
     def running(self) -> Iterator[Live]:
         """Stage, start, wait for ready; on leaving stop and seal the launch bundle, whatever happened.

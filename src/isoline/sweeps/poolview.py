@@ -22,9 +22,21 @@ def node_names(pool: Pool) -> list[str]:
     return [host.name for host in hosts_of(pool)] if pool.is_placed_by_us else []
 
 
+def _placed_names(pools: Iterable[Pool]) -> set[str]:
+    """Machines that we place launches on: none of them is a node of Slurm's."""
+    return {name for pool in pools for name in node_names(pool)}
+
+
+def _last_error(record: quarantine.NodeRecord | None, now: datetime) -> str | None:
+    errors = record.errors_at(now) if record else []
+    return f"{errors[-1].at} {errors[-1].code}: {errors[-1].detail}" if errors else None
+
+
 def list_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
     """One row for each pool."""
     taken = [lease for lease in leases.all_leases(state) if lease.life != "dead"]
+    pools = list(pools)
+    ours = _placed_names(pools)
     rows = []
     for pool in pools:
         nodes = node_names(pool)
@@ -40,7 +52,7 @@ def list_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
                 "max_parallel": pool.max_parallel,
                 "until": pool.until,
                 "in_flight": sum(lease.pool == pool.name for lease in taken),
-                "closed": [name for name in nodes if name in away] if nodes else sorted(away),
+                "closed": [name for name in nodes if name in away] if nodes else sorted(away.keys() - ours),
                 "run_id": holder.run_id if holder else None,
             }
         )
@@ -48,23 +60,36 @@ def list_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
 
 
 def status_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
-    """One row for each launch on each node, and one for each node without."""
+    """One row for each launch on each node, and one for each node without.
+
+    Of a pool whose own scheduler places launches: one row a launch, and one for each node that it keeps
+    away from or where something went wrong lately.
+    """
     every = leases.all_leases(state)
     journals: dict[str, list[dict[str, Any]]] = {}
     records = {item.node: item for item in quarantine.all_nodes(state)}
+    pools = list(pools)
+    ours = _placed_names(pools)
     rows = []
     for pool in pools:
         away = quarantine.kept_away(state, pool, now)
         mine = [lease for lease in every if lease.pool == pool.name]
         for node in node_names(pool):
-            record = records.get(node)
-            errors = record.errors_at(now) if record else []
-            last = f"{errors[-1].at} {errors[-1].code}: {errors[-1].detail}" if errors else None
+            last = _last_error(records.get(node), now)
             here = [lease for lease in every if node in dict(lease.places)]
             common = {"pool": pool.name, "node": node, "state": away.get(node, "busy" if here else "free")}
             rows += [{**common, **_of_lease(lease, node, journals, last)} for lease in here]
             if not here:
                 rows.append({**common, **_EMPTY, "last_error": last})
+        if pool.launcher == "slurm":
+            erring = {
+                name
+                for name, item in records.items()
+                if any(error.pool == pool.name for error in item.errors_at(now))
+            }
+            for node in sorted((away.keys() | erring) - ours):
+                common = {"pool": pool.name, "node": node, "state": away.get(node, "open")}
+                rows.append({**common, **_EMPTY, "last_error": _last_error(records.get(node), now)})
         for lease in mine:
             if not lease.places:
                 found = _of_lease(lease, None, journals, None)

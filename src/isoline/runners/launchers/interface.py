@@ -165,7 +165,8 @@ class Server:
 
     ``parts`` are the programs that run, in the order of their start; ``waiting`` groups of programs
     that start once those before them answer. ``stopping`` is set by ``stop``. ``effective`` holds the
-    arguments that workers really run with: of the one worker, or by part.
+    arguments that workers really run with: of the one worker, or by part. ``nodes``: where the pool's
+    own scheduler chose them, after the stop: those that its end speaks of.
     """
 
     spec: LaunchSpec
@@ -178,6 +179,7 @@ class Server:
     stopped: StopOutcome | None = None
     effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    nodes: tuple[str, ...] = ()
     is_fresh: bool = True  # until it was reset once
     can_count: bool = True  # whether it shows counters, by which a stall is seen
 

@@ -20,7 +20,7 @@ from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Excluded, Pool, Slurm
 from isoline.errors import InfraError, InputError
 from isoline.recipes.deployment import Command, filled
-from isoline.recipes.placement import placed
+from isoline.recipes.placement import nodes_for, placed
 from isoline.recipes.renderers.container import INSIDE_SCRATCH
 from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, placeholders_of, slurm_script
 from isoline.results.bundle import utc_now, write_file
@@ -41,9 +41,18 @@ from isoline.runners.launchers.process import files_of
 from isoline.runners.machine import ports
 from isoline.runners.machine.hosts import ToolUnavailableError
 from isoline.runners.machine.needs import Problem
+from isoline.runners.ownership.quarantine import kept_away
 from isoline.runners.slurm.commands import comment_of, submit
 from isoline.runners.slurm.job import FollowedJob
-from isoline.runners.slurm.nodes import Unclean, away_from, needs_sweep, note_unclean, sweep
+from isoline.runners.slurm.nodes import (
+    Unclean,
+    away_from,
+    needs_sweep,
+    nodes_to_judge,
+    note_unclean,
+    partition_nodes,
+    sweep,
+)
 from isoline.runners.staging.images import image_file
 from isoline.runners.staging.weights import staged_in
 
@@ -116,13 +125,17 @@ class SlurmLauncher(PartsLauncher):
         found = super().preflight(spec, staged)
         pool, slurm = _pool_of(spec)
         try:
-            done = spec.node.run(["sinfo", "--noheader", f"--partition={slurm.partition}", "--format=%D"])
+            names = partition_nodes(spec.node, pool)
         except ToolUnavailableError as error:
             return [*found, Problem("tool_missing", error.line())]
-        if not done.ok:
-            found.append(Problem("tool_missing", f"sinfo: {done.last_line()}"))
-        elif not done.stdout.strip():
-            found.append(Problem("no_nodes", f"partition {slurm.partition} has no nodes"))
+        away = {
+            name: why for name, why in kept_away(self.state, pool, datetime.now(UTC)).items() if name in names
+        }
+        needed = nodes_for(spec.deployment, pool.accelerators)
+        if len(names) - len(away) < needed:  # a job that can never start would wait for days
+            why = "".join(f"; {name} is {text}" for name, text in sorted(away.items()))
+            detail = f"partition {slurm.partition} has {len(names)} node(s), the job needs {needed}{why}"
+            found.append(Problem("no_nodes", detail))
         if slurm.shared_home:
             path = image_file(pool, spec.deployment.image or "")
             if path is not None and not Path(path).exists():
@@ -311,6 +324,7 @@ class SlurmLauncher(PartsLauncher):
         pool, _ = _pool_of(spec)
         if server.parts:
             job = job_of(server)
+            server.nodes = nodes_to_judge(spec.node, job.job, job.nodes)
             if needs_sweep(job.job, forced=job.forced):
                 problem = sweep(spec.node, pool, job.job.nodes, spec.run_id, spec.launch_id)
                 if problem:

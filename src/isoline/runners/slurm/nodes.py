@@ -8,6 +8,9 @@ that is said.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,11 +25,46 @@ from isoline.runners.slurm.commands import ASK_S, Job
 WAIT_S = 30
 STEP_S = 150.0
 
+_LOST = re.compile(r"(?i)down|fail|unknown|[a-z]+\*$")
+"""States of a node that lost its job."""
+
 SWEEP = (
     'found=$(timeout 30 "$1" ps --all --quiet --filter "label=isoline.run=$2"'
     ' --filter "label=isoline.launch=$3") || exit 1; '
     '[[ -z $found ]] || timeout 60 "$1" rm --force $found'
 )
+
+
+def partition_nodes(host: Host, pool: Pool) -> set[str]:
+    """The nodes of the pool's partition, by Slurm's names.
+
+    :raises ToolUnavailableError: when Slurm does not say which these are.
+    """
+    assert pool.slurm is not None
+    words = ["sinfo", "--noheader", "--Node", f"--partition={pool.slurm.partition}", "--format=%N"]
+    done = host.run(words, timeout_s=ASK_S)
+    if not done.ok:
+        raise ToolUnavailableError(f"sinfo: {done.last_line()}", where=host.name)
+    return set(done.stdout.split())
+
+
+def nodes_to_judge(host: Host, job: Job, seen: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that a job's end speaks of: where one was lost that one, else all of its nodes.
+
+    :param seen: the names that the job itself wrote; empty where it did not come so far.
+    """
+    names = list(seen)
+    with suppress(ToolUnavailableError):
+        if not names and job.nodes:
+            done = host.run(["scontrol", "show", "hostnames", job.nodes], timeout_s=ASK_S)
+            names = done.stdout.split() if done.ok else []
+        if job.reason == "node_failed" and len(names) > 1:
+            words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N %T"]
+            rows = [row.split() for row in host.run(words, timeout_s=ASK_S).stdout.splitlines()]
+            # `down*`: a star is a node that does not answer.
+            lost = {row[0] for row in rows if len(row) == 2 and _LOST.match(row[1])}
+            names = [name for name in names if name in lost] or names
+    return tuple(names)
 
 
 def away_from(host: Host, state: Path, pool: Pool, now: datetime) -> dict[str, str]:
@@ -40,11 +78,7 @@ def away_from(host: Host, state: Path, pool: Pool, now: datetime) -> dict[str, s
     listed, away = excluded_by(pool, now), kept_away(state, pool, now)
     if set(away) == set(listed) or pool.slurm is None:
         return away
-    words = ["sinfo", "--noheader", "--Node", f"--partition={pool.slurm.partition}", "--format=%N"]
-    done = host.run(words, timeout_s=ASK_S)
-    if not done.ok:
-        raise ToolUnavailableError(f"sinfo: {done.last_line()}", where=host.name)
-    own = set(done.stdout.split())
+    own = partition_nodes(host, pool)
     return {node: why for node, why in away.items() if node in own or node in listed}
 
 
