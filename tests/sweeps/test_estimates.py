@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from isoline.catalog.pools import Pool
 from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe
 from isoline.sweeps.assemble import check_limits
-from isoline.sweeps.estimates import budget_of
+from isoline.sweeps.estimates import Terms, budget_of
 from isoline.sweeps.plan import make_plan
 
 RATES = Rates("2026-07", "2026-07-01", "big", {"b200": 3.0, "h200": 1.2})
@@ -30,7 +31,7 @@ def launches(bundles: Any, *skus: str) -> list[Any]:
 
 def test_each_pool_and_the_sum(bundles: Any) -> None:
     """Two pools and their sum, with list and tier; dollars are rounded once, at the end."""
-    budget = budget_of(launches(bundles, "b200", "h200"), RATES)
+    budget = budget_of(launches(bundles, "b200", "h200"), Terms(RATES))
     assert budget["pools"][0] == {
         "pool": "pool-b200",
         "sku": "b200",
@@ -41,15 +42,42 @@ def test_each_pool_and_the_sum(bundles: Any) -> None:
     exact = 65 * 8 / 3600 * (3.0 + 1.2)
     assert (budget["usd"], budget["gpu_minutes"], budget["note"]) == (round(exact, 2), 17.3, "")
     assert budget["prices"] == {"list": "2026-07", "dated": "2026-07-01", "tier": "big"}
-    assert budget_of([], RATES)["usd"] == 0.0
+    assert budget_of([], Terms(RATES))["usd"] == 0.0
+
+
+def test_launches_side_by_side_take_less_time_and_the_same_devices(bundles: Any) -> None:
+    """Five launches of 65 s on two lanes end after three rounds; one lane is one after the other."""
+    five = launches(bundles, *["b200"] * 5)
+    one = budget_of(five, Terms(RATES))
+    two = budget_of(five, Terms(RATES, {"pool-b200": 2, "pool-h200": 9}))
+    assert [row["wall_minutes"] for row in (*one["pools"], *two["pools"])] == [5.4, 3.2]
+    assert one["gpu_minutes"] == two["gpu_minutes"] == 43.3 and one["usd"] == two["usd"]
+
+
+@pytest.mark.parametrize(
+    ("said", "lanes"),
+    [
+        ({}, 1),
+        ({"max_parallel": 4}, 1),
+        ({"max_parallel": 4, "share_node": True}, 4),
+        ({"max_parallel": 40, "share_node": True}, 8),
+        ({"max_parallel": 4, "hosts": ["a", "b", "c"]}, 3),
+        ({"max_parallel": 4, "launcher": "slurm", "slurm": {"partition": "p", "container": "docker"}}, 4),
+    ],
+)
+def test_lanes_of_a_pool(said: dict[str, Any], lanes: int) -> None:
+    """No more launches at once than machines, devices where they share them, or what the pool allows."""
+    box = {"device_profile": "nvidia", "model_cache": "/m", "scratch": "/s"}
+    pool = {"schema_version": 1, "name": "p", "launcher": "container", "sku": "h200", "accelerators": 8}
+    assert Pool.model_validate({**pool, "container": box, **said}).lanes == lanes
 
 
 def test_what_is_not_known_is_null(bundles: Any) -> None:
     """One SKU without a price makes the sum null, with a note; the other pool keeps its own."""
-    budget = budget_of(launches(bundles, "b200", "cpu"), RATES)
+    budget = budget_of(launches(bundles, "b200", "cpu"), Terms(RATES))
     assert (budget["usd"], budget["note"]) == (None, "no price for cpu")
     assert [row["usd"] for row in budget["pools"]] == [0.43, None]
-    nothing = budget_of(launches(bundles, "b200"), None)
+    nothing = budget_of(launches(bundles, "b200"), Terms())
     assert (nothing["usd"], nothing["prices"], nothing["note"]) == (None, None, "no price list")
 
 

@@ -198,9 +198,18 @@ class Pool(Document):
         if self.container is None or not self.container.privileged:
             return []
         return [
-            f"containers of pool {self.name} run privileged: an image has every device and, in effect, root on "
-            "the node; take container.privileged out unless the devices need it"
+            f"containers of pool {self.name} run privileged: an image has every device and, in effect, "
+            "root on the node; take container.privileged out unless the devices need it"
         ]
+
+    @property
+    def lanes(self) -> int:
+        """How many launches can be in flight at once, if each is small: where the pool places them itself, no
+        more than it has machines, or, where launches share one, devices."""
+        if not self.is_placed_by_us:
+            return self.max_parallel
+        machines = max(len(self.hosts), 1)
+        return min(self.max_parallel, machines * (self.accelerators if self.share_node else 1))
 
     @property
     def total_accelerators(self) -> int:

@@ -83,7 +83,7 @@ def _costs(prepared: Prepared, due: set[str]) -> tuple[list[str], str]:
 
     plan = prepared.plan
     wanted = [(launch, [p for p in launch.points if p.point_id in due]) for launch in plan.launches]
-    budget = budget_of([without(launch, left) for launch, left in wanted if left], prepared.sources.rates)
+    budget = budget_of([without(launch, left) for launch, left in wanted if left], prepared.sources.terms)
     lines, walls = [], dict.fromkeys((launch.pool for launch in plan.launches), 0.0)
     for row in budget["pools"]:
         walls[row["pool"]] = row["wall_minutes"]

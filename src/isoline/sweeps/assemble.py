@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.results import identity
 from isoline.results.checks import plan_digest
 from isoline.results.records import Addition, Excluded, Plan, PlanLaunch, Reused
-from isoline.sweeps.estimates import budget_of, pool_use
+from isoline.sweeps.estimates import Terms, budget_of
 from isoline.sweeps.schema import Sweep
 
 
@@ -24,12 +23,12 @@ def assemble(
     channels: Mapping[str, str] | None = None,
     additions: Sequence[Addition] = (),
     parts: Collection[str] = (),
-    rates: Rates | None = None,
+    terms: Terms = Terms(),
 ) -> Plan:
     """A plan with its digest and its budget, which :func:`check_limits` compares with the sweep's.
 
     :param parts: curves of which the plan has only a part.
-    :param rates: what accelerators cost; they change the budget and no digest.
+    :param terms: prices and lanes; they change the budget and no digest.
     """
     plan = Plan(
         plan_digest="",
@@ -40,7 +39,7 @@ def assemble(
         reused=reused,
         excluded=excluded,
         shards=1,
-        budget=budget_of(launches, rates),
+        budget=budget_of(launches, terms),
         additions=list(additions),
         parts=sorted({point.curve_key for launch in launches for point in launch.points} & {*parts}),
         publish=sweep.publish,
@@ -54,7 +53,7 @@ def check_limits(sweep: Sweep, plan: Plan) -> None:
     :raises InputError: when it is over the sweep's budget, or longer than its window on one pool; also
         when there is a limit in dollars and it cannot be told what the plan costs.
     """
-    _check_window(sweep, plan.launches)
+    _check_window(sweep, plan)
     gpu_minutes, usd = plan.budget["gpu_minutes"], plan.budget["usd"]
     problem, remedy = None, "select less, or raise the budget"
     if sweep.budget.gpu_minutes is not None and gpu_minutes > sweep.budget.gpu_minutes:
@@ -110,11 +109,11 @@ def joined(first: PlanLaunch, second: PlanLaunch) -> tuple[PlanLaunch, Excluded]
     return launch, Excluded(what=what, why=why)
 
 
-def _check_window(sweep: Sweep, launches: list[PlanLaunch]) -> None:
+def _check_window(sweep: Sweep, plan: Plan) -> None:
     if sweep.window is None:
         return
-    for pool, use in pool_use(launches).items():
-        seconds = use.wall_s
+    for row in plan.budget["pools"]:
+        pool, seconds = row["pool"], row["wall_minutes"] * 60
         if seconds > sweep.window.hours * 3600:
             raise InputError(
                 f"the plan takes about {seconds / 3600:.1f} h on pool {pool!r}, "

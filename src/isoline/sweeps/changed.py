@@ -8,11 +8,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.results.records import Excluded, Plan
 from isoline.sweeps.assemble import assemble
 from isoline.sweeps.due import without
+from isoline.sweeps.estimates import Terms
 from isoline.sweeps.plan import make_plan
 from isoline.sweeps.schema import Sweep, load_sweep
 from isoline.sweeps.sources import read_sources
@@ -61,7 +61,7 @@ def _git(project: Path, *args: str) -> bytes:
     return done.stdout if done.returncode == 0 else b""
 
 
-def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = None) -> Plan:
+def only_new(plan: Plan, sweep: Sweep, known: set[str], terms: Terms = Terms()) -> Plan:
     """The plan without the points that are known; what is left out is said, and whose curves lack it."""
     launches, left_out, parts = [], [], set(plan.parts)
     for launch in plan.launches:
@@ -79,13 +79,11 @@ def only_new(plan: Plan, sweep: Sweep, known: set[str], rates: Rates | None = No
         created_from=plan.created_from,
         channels=plan.channels,
         parts=parts,
-        rates=rates,
+        terms=terms,
     )
 
 
-def only_launch(
-    plan: Plan, sweep: Sweep, launch_digest: str, launch_id: str, rates: Rates | None = None
-) -> Plan:
+def only_launch(plan: Plan, sweep: Sweep, launch_digest: str, launch_id: str, terms: Terms = Terms()) -> Plan:
     """The plan with one launch, for a server that is held.
 
     :raises InputError: when the sweep has no such launch.
@@ -112,5 +110,5 @@ def only_launch(
         excluded=excluded,
         created_from=plan.created_from,
         channels=plan.channels,
-        rates=rates,
+        terms=terms,
     )

@@ -6,6 +6,7 @@ as results and are no part of any digest.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -88,30 +89,46 @@ def launch_s(recipe: Recipe, topology: Topology) -> float:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a plan is priced and timed by; it changes the budget and no digest.
+
+    :param rates: what accelerators cost.
+    :param lanes: pool -> launches in flight at once; one where a pool is not named.
+    """
+
+    rates: Rates | None = None
+    lanes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Use:
-    """What launches take of one pool. ``wall_s``: one after the other, the most that it can be."""
+    """What launches take of one pool. ``wall_s``: each in the first free lane, in the plan's order."""
 
     sku: str
     gpu_s: float = 0.0
     wall_s: float = 0.0
 
 
-def pool_use(launches: Iterable[PlanLaunch]) -> dict[str, Use]:
+def pool_use(launches: Iterable[PlanLaunch], lanes: Mapping[str, int] = {}) -> dict[str, Use]:
     """Pool -> what the launches take of it, in the plan's order."""
     found: dict[str, Use] = {}
+    busy: dict[str, list[float]] = {}
     for launch in launches:
         before = found.get(launch.pool) or Use(str(launch.points[0].curve["sku"]))
+        ends = busy.setdefault(launch.pool, [0.0] * lanes.get(launch.pool, 1))
         seconds = launch.estimate_s
-        found[launch.pool] = Use(before.sku, before.gpu_s + seconds * launch.gpus, before.wall_s + seconds)
+        heapq.heapreplace(ends, ends[0] + seconds)
+        found[launch.pool] = Use(before.sku, before.gpu_s + seconds * launch.gpus, max(ends))
     return found
 
 
-def budget_of(launches: Iterable[PlanLaunch], rates: Rates | None) -> dict[str, Any]:
+def budget_of(launches: Iterable[PlanLaunch], terms: Terms) -> dict[str, Any]:
     """``budget`` of a plan (DESIGN 5.9): GPU-minutes, dollars and wall time, in all and for each pool.
 
     ``usd`` is null as soon as one SKU has no price, and ``note`` says so: a part is not the whole.
     """
-    use = pool_use(launches)
+    rates = terms.rates
+    use = pool_use(launches, terms.lanes)
     pools: list[dict[str, Any]] = []
     exact: list[float | None] = []
     for name, one in use.items():

@@ -17,7 +17,7 @@ from isoline.recipes.inputs import Inputs, Shape
 from isoline.results import identity
 from isoline.results.records import Excluded, Plan, PlanLaunch, PlanPoint
 from isoline.sweeps.assemble import assemble, joined
-from isoline.sweeps.estimates import Past, point_s
+from isoline.sweeps.estimates import Past, Terms, point_s
 from isoline.sweeps.kept import current, launches_key
 from isoline.sweeps.outline import Case, Draft, Start, TopologyOutline, start_of
 from isoline.sweeps.schema import Scenario, Sweep
@@ -46,6 +46,11 @@ class Sources:
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     past: Past = field(default_factory=Past)
     rates: Rates | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What the plan is priced and timed by."""
+        return Terms(self.rates, {pool.name: pool.lanes for pool in self.pools.values()})
 
     @cached_property
     def dataset_digests(self) -> dict[str, str]:
@@ -336,5 +341,5 @@ def make_plan(sources: Sources, created_from: Mapping[str, Any]) -> Plan:
         excluded=excluded,
         created_from=created_from,
         channels=channels,
-        rates=sources.rates,
+        terms=sources.terms,
     )

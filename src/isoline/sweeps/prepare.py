@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from isoline.catalog.facts import catalog_of
 from isoline.catalog.pools import Pool
-from isoline.catalog.prices import Rates, load_prices, rates_on
+from isoline.catalog.prices import load_prices, rates_on
 from isoline.catalog.treecache import cached_trees
 from isoline.errors import InputError
 from isoline.results.decisions import load_overrides
@@ -22,6 +22,7 @@ from isoline.sweeps.assemble import assemble, check_limits
 from isoline.sweeps.changed import digests_at, only_launch, only_new
 from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points, grown_from, reuse
+from isoline.sweeps.estimates import Terms
 from isoline.sweeps.kept import kept_plans
 from isoline.sweeps.only import narrowed
 from isoline.sweeps.plan import Sources, make_plan
@@ -87,17 +88,17 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
         if isinstance(wishes.pool, Pool):
             raise InputError("an endpoint is measured as it is now", where="--changed-since")
         known = digests_at(settings.project, wishes.changed_since, sweep, wishes.pool)
-        plan = only_new(plan, document, known, rates)
+        plan = only_new(plan, document, known, sources.terms)
     if held is not None:
-        plan = only_launch(plan, document, held.launch_digest, held.launch_id, rates)
+        plan = only_launch(plan, document, held.launch_digest, held.launch_id, sources.terms)
     run = None if wishes.is_new else find_run(settings.store, plan, document.reuse.max_age_h)
     if run is None and held is None and not wishes.is_new and not isinstance(wishes.pool, Pool):
-        plan = _without_known(settings, document, plan, rates)
+        plan = _without_known(settings, document, plan, sources.terms)
     check_limits(document, plan)
     return Prepared(sources, run.plan if run else plan, run)
 
 
-def _without_known(settings: Settings, document: Sweep, plan: Plan, rates: Rates | None) -> Plan:
+def _without_known(settings: Settings, document: Sweep, plan: Plan, terms: Terms) -> Plan:
     """The plan without what other runs have of it (DESIGN 5.8).
 
     Where only the sweep's own runs count, they do when the plan adds to the newest of them and changes
@@ -128,7 +129,7 @@ def _without_known(settings: Settings, document: Sweep, plan: Plan, rates: Rates
         channels=plan.channels,
         additions=additions,
         parts=plan.parts,
-        rates=rates,
+        terms=terms,
     )
 
 
