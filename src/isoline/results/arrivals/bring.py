@@ -72,6 +72,8 @@ def bring(
     arrived, foreign = Arrived(), []
     kept = Kept()
     with room(store, wait_s) as aside:
+        for left in (store / FOLDER).glob(".*.part"):
+            left.unlink()  # of a process that was killed; only the holder of the room writes there
         for each in given:
             if is_url(each) and suffix_of(each) is None:
                 foreign += _from_source(store, S3Source(each), aside, arrived, kept)
