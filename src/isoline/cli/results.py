@@ -96,10 +96,11 @@ def query(
 ) -> None:
     """Ask the warehouse in SQL, read-only and with a time limit.
 
-    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, locks, skips, reused,
-    imports, quarantine, overrides, prices, recipes. Columns: "describe points". The column "window" needs its
-    double quotes. Points that a run took over from another one are there too: "where measured_in = run_id"
-    leaves them out. With --as-of every table is as it was then, and warehouse.points as it is now.
+    Tables: points, attempts, metrics, runs, launches, accuracy, phases, telemetry, events, locks, skips,
+    reused, imports, quarantine, overrides, prices, recipes; docs/warehouse.md says what is in them. The
+    column "window" needs its double quotes. Points that a run took over from another one are there too:
+    "where measured_in = run_id" leaves them out. With --as-of every table is as it was then, and
+    warehouse.points as it is now.
     """
     from isoline.results.query import query as run
 

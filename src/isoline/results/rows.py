@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from isoline.results.checks import utc
 from isoline.results.decisions import Override
+from isoline.results.events import event_rows
 from isoline.results.expected import (
     Withdrawals,
     candidate_of,
@@ -92,6 +93,7 @@ def run_tables(
             _add_attempt(tables, attempt)
         for left in files.skipped:
             _add_skips(tables, left)
+        tables["events"] = event_rows(files)
     built = {name: BY_NAME[name].rows(rows) for name, rows in tables.items() if rows}
     if telemetry:
         built["telemetry"] = pa.concat_tables(telemetry).cast(BY_NAME["telemetry"].arrow)

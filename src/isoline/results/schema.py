@@ -147,6 +147,12 @@ TABLES: tuple[Table, ...] = (
         """run_id VARCHAR, point_id VARCHAR, launch_id VARCHAR, attempt INTEGER, name VARCHAR,
         started_at TIMESTAMP, duration_s DOUBLE, outcome VARCHAR""",
     ),
+    # What happened and when, for people: launches and attempts from start to end, and what went wrong.
+    _table(
+        "events",
+        """run_id VARCHAR, happened_at TIMESTAMP, what VARCHAR, launch_id VARCHAR, point_id VARCHAR,
+        attempt INTEGER, code VARCHAR, detail VARCHAR""",
+    ),
     _table(
         "telemetry",
         "run_id VARCHAR, launch_id VARCHAR, t TIMESTAMP, name VARCHAR, device VARCHAR, value DOUBLE",
