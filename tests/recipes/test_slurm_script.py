@@ -22,6 +22,7 @@ from isoline.recipes.renderers.slurm import filled_script, placeholders_of, slur
 SRUN = r"""#!/bin/bash
 # Runs the step here: one task for each that was asked for, with its own signals.
 tasks=1
+[[ ! -e $FAKE/other ]] || cp "$FAKE/other" "$FAKE/module/nvidia/version"  # a node unlike the first
 while [[ $1 == --* ]]; do case $1 in --ntasks=*) tasks=${1#*=};; esac; shift; done
 for (( n = 0; n < tasks; n++ )); do
   ( echo $BASHPID >>"$FAKE/steps"; exec env --default-signal=TERM,INT,HUP "$@" ) & pids+=($!)
@@ -103,7 +104,9 @@ def free_ports(count: int) -> list[str]:
 class Job:
     """A script that runs in bash on this machine."""
 
-    def __init__(self, folder: Path, deployment: Deployment, where: Pool) -> None:
+    def __init__(
+        self, folder: Path, deployment: Deployment, where: Pool, driver: str = "", other: str = ""
+    ) -> None:
         self.scratch, tools, self.fake = folder / "scratch", folder / "tools", folder / "fake"
         for item in (self.scratch, tools, self.fake):
             item.mkdir()
@@ -117,6 +120,11 @@ class Job:
         for name, body in bodies.items():
             (tools / name).write_text(body)
             (tools / name).chmod(0o755)
+        if driver:
+            (self.fake / "module/nvidia").mkdir(parents=True)
+            (self.fake / "module/nvidia/version").write_text(f"{driver}\n")
+        if other:
+            (self.fake / "other").write_text(f"{other}\n")
         names = sorted(placeholders_of(deployment, where))
         ports = [name for name in names if name.startswith("port.")]
         self.ports = dict(zip(ports, free_ports(len(ports)), strict=True))
@@ -124,7 +132,7 @@ class Job:
             {name: name.replace(".", "-") for name in names} | self.ports | {"scratch": str(self.scratch)}
         )
         text = filled_script(slurm_script(deployment, where, ready_s=20, health="/"), values)
-        (folder / "job.sh").write_text(text)
+        (folder / "job.sh").write_text(text.replace("/sys/module/", f"{self.fake}/module/"))
         env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "FAKE": str(self.fake)}
         env |= {"SLURM_JOB_NODELIST": "n1,n2,n3", "SLURM_JOB_ID": "7"}
         command = ["bash", str(folder / "job.sh")]
@@ -142,6 +150,12 @@ class Job:
         with socket.socket() as connection:
             return connection.connect_ex(("127.0.0.1", int(self.ports[name]))) == 0
 
+    def compiled(self) -> list[str]:
+        """What it says of compiled kernels, once it does."""
+        file = self.scratch / "compiled"
+        self.until(lambda: file.exists() and file.read_text().endswith("\n"))
+        return file.read_text().split()
+
     def codes(self) -> dict[str, str]:
         return {item.stem: item.read_text().strip() for item in self.scratch.glob("[!.]*.exit")}
 
@@ -151,8 +165,10 @@ def job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """``job(deployment, pool)`` runs its script; what is left of it is ended afterwards."""
     made: list[Job] = []
 
-    def make(deployment: Deployment, where: Pool) -> Job:
-        made.append(Job(tmp_path, deployment, where))
+    def make(deployment: Deployment, where: Pool, **more: Any) -> Job:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Job(folder, deployment, where, **more))
         return made[-1]
 
     yield make
@@ -204,6 +220,44 @@ def test_a_signal_stops_containers_in_order(job: Callable[..., Job]) -> None:
     calls = [row.split()[0] for row in (found.fake / "podman").read_text().splitlines()]
     assert calls == ["run", "stop", "rm", "ps", "ps", "ps"]
     assert not found.answers("port.aggregated_0")
+
+
+def kernels(tmp_path: Path) -> tuple[Deployment, Pool]:
+    """A worker whose kernels are kept, on a pool whose podman is a stand-in."""
+    where = pool("podman").model_copy(update={"sku": "h100"})
+    assert where.container is not None
+    parts = {"device_profile": "nvidia", "scratch": f"{tmp_path}/node"}
+    where = where.model_copy(update={"container": where.container.model_copy(update=parts)})
+    worker = Command("aggregated", serve("{port}"), {}, role="aggregated", gpus=1)
+    return Deployment("image:1@sha256:" + "a" * 64, (), (worker,), ()), where
+
+
+def test_compiled_kernels_are_kept_by_driver(job: Callable[..., Job], tmp_path: Path) -> None:
+    """The folder is mounted and told to be cold until a server was steady with it; another driver has
+    another one; a job whose nodes differ ends before anything starts."""
+    deployment, where = kernels(tmp_path)
+    first = job(deployment, where, driver="580.65 x")
+    state, path = first.compiled()
+    assert (state, Path(path).parent) == ("cold", tmp_path / "node/compile") and path.endswith("-580.65_x")
+    calls = first.fake / "podman"
+    first.until(lambda: calls.exists() and f"--volume {path}:/compiled " in calls.read_text())
+    (Path(path) / ".isoline-warm").touch()
+    assert job(deployment, where, driver="580.65 x").compiled() == ["warm", path]
+    assert job(deployment, where, driver="590.1").compiled()[0] == "cold"
+    mixed = job(deployment, where, driver="580.65", other="575.1")
+    assert mixed.process.wait(60) == 95
+    assert "driver 575.1 on " in (mixed.scratch / "job.log").read_text()
+    assert not (mixed.fake / "podman").exists()
+
+
+def test_nothing_is_compiled_for_a_cpu(tmp_path: Path) -> None:
+    """No folder for a CPU, nor where jobs run without a container."""
+    worker = Command("aggregated", ["x"], {}, role="aggregated", gpus=1)
+    assert "compiled" not in slurm_script(Deployment("image:1", (), (worker,), ()), pool("podman"))
+    deployment, where = kernels(tmp_path)
+    assert where.slurm is not None
+    bare = where.model_copy(update={"slurm": where.slurm.model_copy(update={"container": "none"})})
+    assert "compiled" not in slurm_script(deployment, bare)
 
 
 def test_without_a_shared_folder_the_job_stays_until_its_files_were_fetched(job: Callable[..., Job]) -> None:

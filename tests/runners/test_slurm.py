@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,8 +20,11 @@ import pytest
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Excluded, Pool
 from isoline.recipes.deployment import Command, deployment_of
+from isoline.recipes.device_profiles import PROFILES
 from isoline.recipes.load import load_recipe
 from isoline.recipes.render import render
+from isoline.recipes.renderers.slurm_parts import WARM
+from isoline.runners.launchers.compile_cache import mark_warm
 from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFailedError, Server
 from isoline.runners.machine.hosts import this_host
 from isoline.runners.ownership import gc, owners, quarantine
@@ -184,13 +188,35 @@ def test_whole_life(
 
 
 def test_homes_that_are_not_shared(
-    launcher: SlurmLauncher, start: Callable[..., Server], spec: LaunchSpec, tmp_path: Path
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    podman: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where the nodes' folders are not seen, log and effective arguments come through the job; none stays."""
-    assert spec.pool and spec.pool.slurm
-    apart = spec.pool.slurm.model_copy(update={"shared_home": False})
-    server = start(other(spec, "apart", pool=spec.pool.model_copy(update={"slurm": apart})))
+    """Where the nodes' folders are not seen, log, effective arguments and what is known of compiled kernels
+    come through the job; only the kernels stay."""
+    assert spec.pool and spec.pool.slurm and spec.pool.container
+    monkeypatch.setitem(PROFILES, "amd", PROFILES["cpu"])  # no such devices here
+    apart = {
+        "sku": "mi300x",
+        "accelerators": 2,
+        "slurm": spec.pool.slurm.model_copy(update={"shared_home": False}),
+        "container": spec.pool.container.model_copy(update={"device_profile": "amd"}),
+    }
+    server = start(other(spec, "apart", pool=spec.pool.model_copy(update=apart)))
     assert launcher.ready(server).tokens == 5
+    assert server.compiled is not None and server.compiled.cold
+    kernels = Path(server.compiled.path)
+    assert kernels.parent == tmp_path / "node-scratch" / "compile"
+    (container,) = podman.containers()
+    mounts = json.loads(podman.run("inspect", "--format", "{{json .Mounts}}", container))
+    assert {"/compiled": str(kernels)}.items() <= {
+        row["Destination"]: row["Source"] for row in mounts
+    }.items()
+    mark_warm(server.spec.node, server.compiled)
+    assert [path.name for path in kernels.iterdir()] == [WARM]
     folder = launcher.job_scratch(server.spec)
     assert folder.parent == tmp_path / "node-scratch" and (folder / "aggregated.0.log").exists()
     lock = launcher.collect(server, tmp_path / "kept")
@@ -198,7 +224,7 @@ def test_homes_that_are_not_shared(
     launcher.stop(server)
     launcher.collect(server, tmp_path / "kept")
     assert "model loaded" in (tmp_path / "kept" / "server.log").read_text()
-    assert not folder.exists()
+    assert not folder.exists() and kernels.exists()
 
 
 def test_two_roles_and_a_router(

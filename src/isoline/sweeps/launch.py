@@ -289,6 +289,7 @@ class LaunchRun:
             self._server = self.launcher.start(spec, staged)
         with self.phases.phase("ready"):
             self.launcher.ready(self._server, should_stop)
+        self.compiled = self.compiled or self._server.compiled
         self._watch = self.launcher.watch(self._server)
         self._watch.devices = self.around.samples
         return Live(

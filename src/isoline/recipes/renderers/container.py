@@ -5,6 +5,7 @@ from __future__ import annotations
 from isoline.catalog.pools import Container
 from isoline.recipes.deployment import Command, Deployment
 from isoline.recipes.device_profiles import PROFILES
+from isoline.results.identity import digest
 
 INSIDE_SCRATCH = "/scratch"
 """Where the launch's own folder is inside a container; ``{scratch}`` is its path on the node."""
@@ -30,6 +31,16 @@ OFFLINE_ENV = {
 
 OWNER_LABELS = ("run", "launch", "host", "pid", "start")
 """Labels that clean-up goes by: it removes what bears them, and nothing else."""
+
+
+def keeps_kernels(command: Command, pool: Container) -> bool:
+    """Whether a command compiles kernels for devices: what runs on a CPU alone does not."""
+    return command.gpus > 0 and pool.device_profile != "cpu"
+
+
+def compile_key(image: str, sku: str) -> str:
+    """16 hex digits; the same for the same image digest (or reference) and SKU, nothing else."""
+    return digest({"image": image.partition("@")[2] or image, "sku": sku})[:16]
 
 
 def container_argv(
@@ -64,8 +75,8 @@ def container_argv(
     if pool.privileged:
         argv.append("--privileged")
     argv += ["--volume", f"{pool.model_cache}:/models:ro", "--volume", f"{{scratch}}:{INSIDE_SCRATCH}"]
-    env = {**dict(profile.env), **(OFFLINE_ENV if command.gpus and pool.device_profile != "cpu" else {})}
-    if keeps_compiled and command.gpus and pool.device_profile != "cpu":
+    env = {**dict(profile.env), **(OFFLINE_ENV if keeps_kernels(command, pool) else {})}
+    if keeps_compiled and keeps_kernels(command, pool):
         argv += ["--volume", f"{{compile_cache}}:{INSIDE_COMPILED}"]
         env |= COMPILED_ENV
     if command.gpus and profile.visible_env:

@@ -4,10 +4,11 @@ The script places every program on the nodes of its job, writes its files there,
 order and ends with the first that ends. What it leaves in its scratch folder on the first node:
 ``nodes`` and ``hosts`` (Slurm's names and the addresses to connect to, one a line), for each program
 ``NAME.I.log`` and, once it ended, ``NAME.I.exit`` (its code); the ranks of a worker after the first are
-``NAME.I.rankR``. Of several programs each has a folder ``NAME.I`` of its own as its scratch. No other
-folder has to be shared. Codes of the script's own: 90 scratch cannot be made, 91 too few nodes, 92 files
-cannot be written, 93 and 94 a program ended, or was not ready in time, while another waited for it; 143
-told to end.
+``NAME.I.rankR``. ``compiled`` is ``cold`` or ``warm`` and the folder of compiled kernels. Of several
+programs each has a folder ``NAME.I`` of its own as its scratch. No other folder has to be shared. Codes
+of the script's own: 90 scratch cannot be made, 91 too few nodes, 92 files cannot be written, 93 and 94 a
+program ended, or was not ready in time, while another waited for it; 95 nodes have different drivers;
+143 told to end.
 
 The placeholders of the text are :func:`placeholders_of`; a launcher fills them with :func:`filled_script`.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Container, Pool, Slurm
@@ -25,7 +27,24 @@ from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, config_
 from isoline.recipes.device_profiles import PROFILES
 from isoline.recipes.placement import Place, nodes_for, placed
 from isoline.recipes.renderers import slurm_parts as parts
-from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
+from isoline.recipes.renderers.container import (
+    COMPILED_ENV,
+    INSIDE_COMPILED,
+    INSIDE_SCRATCH,
+    OFFLINE_ENV,
+    compile_key,
+    container_argv,
+    keeps_kernels,
+)
+from isoline.recipes.renderers.slurm_words import (
+    COMPILED,
+    MARKS,
+    NODE,
+    SHELL,
+    addressed,
+    node_at,
+    shell_word,
+)
 from isoline.recipes.renderers.text import header, quoted
 
 INSIDE_FILES = "/files"
@@ -41,9 +60,6 @@ READY_S = 3600
 
 _SAFE = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
 _BASE64 = re.compile(r"^[A-Za-z0-9+/=\n]*$")
-_NODE = re.compile(r"\x01(\d+)\x02")
-_MARKS = re.compile(r"[\x00-\x08]")
-"""What no word of a recipe may hold: our own marks are among it, and what they mark is not quoted."""
 
 
 def slurm_script(
@@ -105,12 +121,23 @@ class _Script:
         self.is_alone = len(self.places) == 1
         for item in deployment.commands:
             words = [*item.argv, *(word for rank in item.followers for word in rank), *item.env.values()]
-            if found := next((word for word in words if _MARKS.search(word)), None):
+            if found := next((word for word in words if MARKS.search(word)), None):
                 raise InputError(f"a control character in {found!r}", where=item.name, remedy="plain text")
         self.runtime: Container | None = None
         if slurm.container in ("docker", "podman"):
             assert pool.container is not None
             self.runtime = pool.container.model_copy(update={"runtime": slurm.container})
+
+    @cached_property
+    def compiled(self) -> str:
+        """The folder for compiled kernels without the driver; "" where nothing is compiled."""
+        image, container = self.deployment.image, self.pool.container
+        if image is None or container is None or self.slurm.container == "none":
+            return ""
+        if not any(keeps_kernels(item, container) for item in self.deployment.workers):
+            return ""
+        key = compile_key(image, self.pool.sku)
+        return quoted(f"{container.scratch.rstrip('/')}/compile/{key}")
 
     def rows(self) -> list[str]:
         """The whole script, line by line."""
@@ -118,6 +145,8 @@ class _Script:
         if self.deployment.image and self.slurm.container != "none":
             rows.append(f"# image {self.deployment.image}")
         rows += parts.head(self.nodes, is_shared=self.slurm.shared_home)
+        if self.compiled:
+            rows += parts.compiled_on_first(self.compiled)
         rows += parts.contained() if self.runtime else []
         rows += self._prepare()
         rows += parts.functions(self._sweep(), is_shared=self.slurm.shared_home)
@@ -162,10 +191,11 @@ class _Script:
 
     def _prepare(self) -> list[str]:
         """Folders and files on every node, before any program starts."""
-        rows = ["set -e", "mkdir -p {scratch}/files", *self._load_image()]
+        rows = ["set -e", *(parts.COMPILED_ROWS if self.compiled else []), "mkdir -p {scratch}/files"]
+        rows += self._load_image()
         if not self.is_alone:
             rows += [f"mkdir -p {self._own(*each)}" for each in self.places]
-        addresses: dict[str, str] = {}
+        addresses: dict[str, str] = {**parts.COMPILED_MARKS} if self.compiled else {}
         for command in self.deployment.commands:
             for name, content in sorted(command.config_files.items()):
                 folder = f"{{scratch}}/files/{command.name}"
@@ -176,7 +206,8 @@ class _Script:
                 rows += [f"mkdir -p {folder}", f"cat >{folder}/{name} <<'FILE'", text, "FILE"]
         for name in self._own_files():
             rows += [f"base64 --decode >{{scratch}}/files/{name} <<'FILE'", f"{{content.{name}}}", "FILE"]
-        return parts.prepare(rows, addresses, self.nodes, LOAD_S if self._load_image() else PREPARE_S)
+        limit_s = LOAD_S if self._load_image() else PREPARE_S
+        return parts.prepare(rows, addresses, self.nodes, limit_s, has_compiled=bool(self.compiled))
 
     def _load_image(self) -> list[str]:
         """Bring the staged image into a node's own storage, where jobs run docker or podman."""
@@ -191,10 +222,10 @@ class _Script:
     def _in_file(self, command: Command, match: re.Match[str], addresses: dict[str, str]) -> str:
         """A placeholder inside a file: the name of a node is put in when the job runs."""
         said = self._values(command, 0, 0).get(match.group()[1:-1], match.group())
-        if not _NODE.search(said):
+        if not NODE.search(said):
             return said
         mark = f"@{match.group()[1:-1]}@"
-        addresses[mark] = _NODE.sub(r"${hosts[\1]}", said)
+        addresses[mark] = addressed(said)
         return mark
 
     def _own_files(self) -> list[str]:
@@ -257,8 +288,8 @@ class _Script:
         if command.mpi:
             options += [f"--ntasks-per-node={tasks // len(mine)}", "--mpi=pmix"]
         where = ",".join(f"${{nodes[{place.node}]}}" for place in mine)
-        words = [_word(word) for word in self._words(command, worker, rank)]
-        return " ".join(["start", name, f'"{where}"', *options, *words])
+        argv = [shell_word(word) for word in self._words(command, worker, rank)]
+        return " ".join(["start", name, f'"{where}"', *options, *argv])
 
     def _words(self, command: Command, worker: int, rank: int) -> list[str]:
         """The words behind srun's own options: the container, then the program."""
@@ -271,8 +302,9 @@ class _Script:
         container = self.pool.container
         if self.runtime is not None:
             told = replace(command, argv=argv, env=env)
-            run = container_argv(self.deployment, told, self.runtime)
-            run = [filled(word, {k: values[k] for k in ("container_name", "devices")}) for word in run]
+            run = container_argv(self.deployment, told, self.runtime, keeps_compiled=bool(self.compiled))
+            known = {name: values[name] for name in ("container_name", "devices")}
+            run = [filled(word, {**known, "compile_cache": COMPILED}) for word in run]
             if not self.is_alone:
                 at = run.index(f"{{scratch}}:{INSIDE_SCRATCH}")
                 run[at : at + 1] = [
@@ -280,12 +312,13 @@ class _Script:
                     "--volume",
                     FILES_MOUNT,
                 ]
-            return [*self._runtime_env(), "bash", "-c", '\x03"$contained"', "isoline", *run]
-        env = {**self._visible(command, place), **env}
+            return [*self._runtime_env(), "bash", "-c", SHELL + '"$contained"', "isoline", *run]
+        env = {**self._visible(command, place), **self._kept(command), **env}
         given = [f"{name}={value}" for name, value in env.items()]
         mounts = f"{container.model_cache}:/models:ro," if container else ""
         mounts += f"{self._own(command.name, worker)}:{INSIDE_SCRATCH}"
         mounts += "" if self.is_alone else f",{FILES_MOUNT}"
+        mounts += f",{COMPILED}:{INSIDE_COMPILED}" if self._kept(command) else ""
         match self.slurm.container:
             case "pyxis":
                 return [
@@ -312,6 +345,13 @@ class _Script:
             case _:
                 return [*(["env", *given] if given else []), *argv]
 
+    def _kept(self, command: Command) -> dict[str, str]:
+        """Variables of a worker in a container: its models lie in the mount, and so do its kernels."""
+        container = self.pool.container
+        if self.slurm.container == "none" or container is None or not keeps_kernels(command, container):
+            return {}
+        return {**OFFLINE_ENV, **COMPILED_ENV}
+
     def _own(self, name: str, worker: int) -> str:
         """A program's own folder on its nodes: what several write must not be one file."""
         return "{scratch}" if self.is_alone else f"{{scratch}}/{name}.{worker}"
@@ -329,7 +369,7 @@ class _Script:
         ]
 
     def _url(self, name: str, worker: int) -> str:
-        return f"http://\x01{self.places[name, worker][0].node}\x02:{{port.{name}_{worker}}}"
+        return f"http://{node_at(self.places[name, worker][0].node)}:{{port.{name}_{worker}}}"
 
     def _values(self, command: Command, worker: int, rank: int) -> dict[str, str]:
         """What the placeholders of a program are in this script; other ones are the launcher's."""
@@ -345,7 +385,7 @@ class _Script:
             "role": command.role or command.name,
             "worker": str(worker),
             "scratch": inside,
-            "master_host": f"\x01{places[0].node}\x02",
+            "master_host": node_at(places[0].node),
             "url": self._url(first.name, 0),
             "devices": ",".join(map(str, places[rank].devices)),
             "container_name": f"isoline-{{launch_id}}-{command.name}-{worker}" + (f"-{rank}" if rank else ""),
@@ -354,7 +394,7 @@ class _Script:
             values |= {"port": f"{{port.{one}}}"}
             values |= {name: f"{{{name}_{one}}}" for name in ("port.rendezvous", "port.data_parallel")}
         for other in self.deployment.commands:
-            values[f"host.{other.name}"] = f"\x01{self.places[other.name, 0][0].node}\x02"
+            values[f"host.{other.name}"] = node_at(self.places[other.name, 0][0].node)
             if other.role is not None:
                 values |= {
                     f"url.{other.role}.{number}": self._url(other.name, number)
@@ -378,13 +418,3 @@ class _Script:
         name = "ROCR_VISIBLE_DEVICES" if self._is_amd() else "CUDA_VISIBLE_DEVICES"
         profile = PROFILES[self.pool.container.device_profile] if self.pool.container else None
         return {(profile and profile.visible_env) or name: ",".join(map(str, place.devices))}
-
-
-def _word(word: str) -> str:
-    """A word of the script: addresses of nodes are shell variables, anything else is quoted as it is."""
-    if word.startswith("\x03"):
-        return word[1:]
-    if not _NODE.search(word):
-        return quoted(word)
-    text = re.sub(r'([\\"$`])', r"\\\1", word)
-    return '"' + _NODE.sub(r"${hosts[\1]}", text) + '"'

@@ -72,12 +72,58 @@ def contained() -> list[str]:
     ]
 
 
-def prepare(rows: list[str], addresses: dict[str, str], nodes: int, limit_s: int) -> list[str]:
+WARM = ".isoline-warm"
+"""A file in a folder of compiled kernels: a server got ready with it, and its step time was stable."""
+
+DRIVER = [
+    "driver=$(cat /sys/module/{nvidia,amdgpu}/version 2>/dev/null | head -n 1)",
+    "driver=${driver:-$(uname -r)}; driver=${driver//[^A-Za-z0-9._-]/_}",
+]
+"""The driver of a node's accelerators; one that is part of the kernel has the kernel's version."""
+
+
+def compiled_on_first(folder: str) -> list[str]:
+    """On the first node: the folder of compiled kernels for its driver, which every node has its own of.
+
+    :param folder: the folder's path without the driver.
+    """
+    return [
+        "",
+        "# Compiled kernels are kept by image, SKU and driver.",
+        *DRIVER,
+        f"compiled={folder}-$driver",
+    ]
+
+
+COMPILED_MARKS = {"@compiled@": "$compiled", "@driver@": "$driver"}
+
+COMPILED_ROWS = [
+    *DRIVER,
+    "if [[ $driver != @driver@ ]]; then",
+    '  echo "isoline: driver $driver on $(uname -n), @driver@ on the first node" >&2; exit 95',
+    "fi",
+    "mkdir -p @compiled@",
+    f"[[ -e @compiled@/{WARM} ]] || echo cold",
+]
+"""On every node: that folder is there, for a driver that is the first node's."""
+
+
+def prepare(
+    rows: list[str], addresses: dict[str, str], nodes: int, limit_s: int, *, has_compiled: bool = False
+) -> list[str]:
     """Write the files on every node, in ``limit_s`` seconds.
 
     :param addresses: marks in the files -> what they are in this script.
+    :param has_compiled: whether folders of compiled kernels are among it; what became of them is
+        written to ``compiled``: ``cold`` where a node's is new, and its path.
     """
     marks = [f"prepare=${{prepare//{mark}/{value}}}" for mark, value in sorted(addresses.items())]
+    end = ["|| exit 92"]
+    if has_compiled:
+        end = [
+            '>"$scratch/.prepared" || exit $(( $? == 95 ? 95 : 92 ))',
+            'echo "$(grep -m 1 -x cold "$scratch/.prepared" || echo warm) $compiled" >"$scratch/compiled"',
+        ]
     return [
         "",
         "# On every node: folders and files.",
@@ -87,7 +133,8 @@ def prepare(rows: list[str], addresses: dict[str, str], nodes: int, limit_s: int
         *marks,
         f"timeout {limit_s} srun --overlap --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
         '--nodelist="$(IFS=,; echo "${nodes[*]:0:' + str(nodes) + '}")" '
-        '--input=none bash -c "$prepare" || exit 92',
+        f'--input=none bash -c "$prepare" {end[0]}',
+        *end[1:],
     ]
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError, InputError
+from isoline.recipes.renderers.slurm_parts import WARM
 from isoline.results.identity import digest
-from isoline.runners.machine.hosts import Host
-
-WARM = ".isoline-warm"
-"""A file that says that a server got ready with this cache: kernels of a start that died are not believed."""
+from isoline.runners.machine.hosts import Done, Host
 
 
 @dataclass(frozen=True)
 class CompileCache:
-    """``path`` on the node; ``cold``: no server has got ready with it yet."""
+    """``path`` on the node; ``cold``: no server has got ready with it yet.
+
+    ``run`` runs a command on its machines where that is not the launch's host (the nodes of a job).
+    """
 
     key: str
     path: str
     cold: bool
+    run: Callable[[list[str]], Done] | None = field(default=None, compare=False, repr=False)
 
     def record(self) -> dict[str, str | bool]:
         """For launch.json."""
@@ -53,10 +56,11 @@ def compile_cache(
 
 
 def mark_warm(host: Host, cache: CompileCache) -> None:
-    """Say that a server got ready with it and its step time was stable.
+    """Say that a server got ready with it and its step time was stable: kernels of one that died before
+    are not believed.
 
     :raises InfraError: when that cannot be written.
     """
-    done = host.run(["touch", f"{cache.path}/{WARM}"])
+    done = (cache.run or host.run)(["touch", f"{cache.path}/{WARM}"])
     if not done.ok:
         raise InfraError(f"compile cache: {done.last_line()}", where=f"{host.name} {cache.path}")

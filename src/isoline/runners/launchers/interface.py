@@ -24,6 +24,7 @@ from isoline.runners.machine.hosts import Host, this_host
 
 if TYPE_CHECKING:
     from isoline.runners.engines.base import EngineAdapter
+    from isoline.runners.launchers.compile_cache import CompileCache
     from isoline.runners.launchers.deadlines import ReadyBudget
     from isoline.runners.launchers.parts import Part
     from isoline.runners.launchers.watch import Watch
@@ -166,7 +167,8 @@ class Server:
     ``parts`` are the programs that run, in the order of their start; ``waiting`` groups of programs
     that start once those before them answer. ``stopping`` is set by ``stop``. ``effective`` holds the
     arguments that workers really run with: of the one worker, or by part. ``nodes``: where the pool's
-    own scheduler chose them, after the stop: those that its end speaks of.
+    own scheduler chose them, after the stop: those that its end speaks of; ``compiled``: the folder for
+    compiled kernels there, once it is ready.
     """
 
     spec: LaunchSpec
@@ -180,6 +182,7 @@ class Server:
     effective: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     nodes: tuple[str, ...] = ()
+    compiled: CompileCache | None = None
     is_fresh: bool = True  # until it was reset once
     can_count: bool = True  # whether it shows counters, by which a stall is seen
 

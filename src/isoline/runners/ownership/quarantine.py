@@ -34,6 +34,7 @@ NOT_THE_NODE = frozenset(
         "client_rate_capped",
         "clock_stepped",
         "disk_full",
+        "drivers_differ",
         "job_cancelled",
         "job_rejected",
         "job_time_limit",

@@ -36,6 +36,15 @@ REASON = {
 }
 """Slurm's word for the end of a job -> our reason code."""
 
+SCRIPT_REASON = {
+    90: "launch_failed",
+    91: "no_nodes",
+    92: "launch_failed",
+    94: "launch_timeout",
+    95: "drivers_differ",
+}
+"""Exit code of our own script, which says more in its log -> our reason code."""
+
 EARLY_S = 65.0
 """Slurm may give its notice up to a minute earlier than it was asked to (sbatch's page on --signal)."""
 
@@ -92,10 +101,7 @@ class Job:
         told_at = None if self.limit_s is None else self.limit_s - NOTICE_S - EARLY_S
         if self.exit_code == SIGTERM_CODE and told_at is not None and self.run_s >= told_at:
             return "job_time_limit"
-        # Codes of our own script, which says more in its log.
-        return {90: "launch_failed", 91: "no_nodes", 92: "launch_failed", 94: "launch_timeout"}.get(
-            self.exit_code
-        )
+        return SCRIPT_REASON.get(self.exit_code)
 
     def status(self) -> ExitStatus:
         """How its script ended."""

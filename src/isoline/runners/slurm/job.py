@@ -18,7 +18,7 @@ from pathlib import Path
 from isoline.recipes.renderers.slurm_parts import STOP_S
 from isoline.runners.launchers.exits import exit_status
 from isoline.runners.launchers.interface import ExitStatus
-from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.machine.hosts import Done, Host, ToolUnavailableError
 from isoline.runners.slurm import commands as slurm_jobs
 from isoline.runners.slurm.commands import Job
 
@@ -37,7 +37,9 @@ FORCED_S = 90.0
 
 FETCH = """
 cd {scratch} 2>/dev/null || exit 0
-for name in nodes hosts finished *.exit; do [[ -f $name ]] && echo "= $name $(base64 -w0 <"$name")"; done
+for name in nodes hosts compiled finished *.exit; do
+  [[ -f $name ]] && echo "= $name $(base64 -w0 <"$name")"
+done
 tell() {{ [[ -f $1 ]] && echo "+ $1 $(tail -c +$(( $2 + 1 )) "$1" | head -c 400000 | base64 -w0)"; }}
 {logs}
 exit 0
@@ -90,6 +92,12 @@ class FollowedJob:
         """Slurm's names of its nodes, in order; empty until it runs."""
         return self._files.small.get("nodes", "").split()
 
+    @property
+    def compiled(self) -> tuple[str, str] | None:
+        """``cold`` or ``warm``, and the folder of compiled kernels; None where it has none."""
+        state, _, path = self._files.small.get("compiled", "").strip().partition(" ")
+        return (state, path) if state in ("cold", "warm") and path.startswith("/") else None
+
     def status_of(self, name: str) -> ExitStatus | None:
         """How a program ended; None while it runs, and while it is not known why the job ends.
 
@@ -135,7 +143,7 @@ class FollowedJob:
             self.job = job
 
     def _look_at_files(self) -> None:
-        for name in ("nodes", "hosts"):
+        for name in ("nodes", "hosts", "compiled"):
             with contextlib.suppress(FileNotFoundError):
                 self._files.small[name] = (self.scratch / name).read_text()
         exits = sorted(self.scratch.glob("[!.]*.exit"), key=lambda path: path.stat().st_mtime_ns)
@@ -181,6 +189,15 @@ class FollowedJob:
         if not done.ok:
             raise ToolUnavailableError(f"srun: {done.last_line()}", where=self.host.name)
         return done.stdout
+
+    def everywhere(self, words: list[str]) -> Done:
+        """Run a command once on each of the job's nodes.
+
+        :raises ToolUnavailableError: when the step does not run.
+        """
+        count = len(self.nodes)
+        where = [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--mem=0", "--input=none"]
+        return self.host.run(["srun", f"--jobid={self.job.id}", "--overlap", *where, *words], timeout_s=60)
 
     def _note_end(self, name: str, text: str) -> None:
         if name in self._files.small:

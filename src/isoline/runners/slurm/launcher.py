@@ -24,6 +24,7 @@ from isoline.recipes.placement import nodes_for, placed
 from isoline.recipes.renderers.container import INSIDE_SCRATCH
 from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, placeholders_of, slurm_script
 from isoline.results.bundle import utc_now, write_file
+from isoline.runners.launchers.compile_cache import CompileCache
 from isoline.runners.launchers.container import INSIDE_MODELS
 from isoline.runners.launchers.container_gc import owner_labels
 from isoline.runners.launchers.deploy import PartsLauncher
@@ -295,7 +296,12 @@ class SlurmLauncher(PartsLauncher):
             if time.monotonic() > until:
                 self.fail(server, "queue_timeout", f"job {job.job.id} still waits: {job.job.why}")
             time.sleep(0.1)
-        return super().ready(server, should_stop)
+        found = super().ready(server, should_stop)
+        job.look()  # what the script wrote since the follower last came by
+        if job.compiled is not None:
+            state, path = job.compiled
+            server.compiled = CompileCache(Path(path).name, path, state == "cold", run=job.everywhere)
+        return found
 
     def effective_args(self, server: Server, part: Part) -> dict[str, object]:
         """As every kind; the file with them is fetched where it is not seen here."""
