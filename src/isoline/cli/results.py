@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from isoline.cli import accept_change, results_import, results_thin
+from isoline.cli import accept_change, results_export, results_import, results_publish, results_thin
 from isoline.cli.ingested import show
 from isoline.cli.options import AsOfOption, DryRunOption, StoreOption, WaitOption, WarehouseOption
 from isoline.cli.output import FormatOption, emit
@@ -135,5 +135,7 @@ def verify(
 
 app.command("import")(results_import.import_)
 app.command("replay")(results_import.replay)
+app.command("export")(results_export.export)
+app.command("publish")(results_publish.publish)
 app.command("thin")(results_thin.thin)
 app.command("accept-change")(accept_change.accept_change)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,12 +33,24 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
     :param batches: with the columns of ``schema`` in its order.
     """
+    rows = _write(path, schema, batches)
+    return Written(rows, path.stat().st_size, file_sha256(path))
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """A table as the bytes of a file; the same rows in the same order give the same."""
+    sink = pa.BufferOutputStream()
+    _write(sink, table.schema, [table])
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _write(sink: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> int:
     rows = 0
-    with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=True) as writer:
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for table in _in_groups(schema, batches):
             writer.write_table(table, row_group_size=ROW_GROUP)
             rows += table.num_rows
-    return Written(rows, path.stat().st_size, file_sha256(path))
+    return rows
 
 
 def _in_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[pa.Table]:
