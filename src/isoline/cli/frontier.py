@@ -19,7 +19,7 @@ from isoline.cli.options import (
     YOption,
 )
 from isoline.cli.output import FormatOption, cell_text, emit
-from isoline.cli.selection import parse_at, requests_of, select
+from isoline.cli.selection import parse_at, requests_of, select, select_published
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
@@ -46,6 +46,14 @@ def frontier(
         typer.Option(metavar="X,X,...", help="Read the frontier at these values of x (CSV: only these)."),
     ] = None,
     as_of: AsOfOption = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="Read a published snapshot, in a folder or s3://bucket/prefix; no project is needed.",
+        ),
+    ] = None,
     format: FormatOption = "table",
 ) -> None:
     """The non-dominated points of each curve, and readings.
@@ -61,8 +69,6 @@ def frontier(
     from isoline.results.asof import moment_at
 
     values = parse_at(at)
-    settings = load_settings()
-    moment = moment_at(settings.warehouse, as_of)
     filters = {
         "model": model,
         "scenario": scenario,
@@ -70,15 +76,22 @@ def frontier(
         "engine": engine,
         "weight_precision": precision,
     }
-    points = select(settings, filters, sweep=sweep, run=run, moment=moment)
+    lost: Mapping[str, Sequence[str]] = {}
+    if from_ is None:
+        settings = load_settings()
+        moment = moment_at(settings.warehouse, as_of)
+        points = select(settings, filters, sweep=sweep, run=run, moment=moment)
+        if sweep is None and run is None:  # where a run is named, nothing was there before
+            lost = lost_notes(settings, filters, moment)
+        rows = curve_table(points, x, y)
+        shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
+        within = within_of(points, shown, lambda path: requests_of(settings.store / path))
+        if within:
+            rows = curve_table(points, x, y, within=within)
+    else:
+        points = select_published(from_, filters, {"sweep": sweep, "run": run, "as-of": as_of})
+        rows = curve_table(points, x, y)
     notes = run_notes(points)
-    # Where a run is named, nothing was there before.
-    lost = lost_notes(settings, filters, moment) if sweep is None and run is None else {}
-    rows = curve_table(points, x, y)
-    shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
-    within = within_of(points, shown, lambda path: requests_of(settings.store / path))
-    if within:
-        rows = curve_table(points, x, y, within=within)
     curves = [
         {
             **curve_document(part, curve_readings(part, values), points),

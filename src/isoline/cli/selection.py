@@ -103,6 +103,27 @@ def select(
         con.close()
 
 
+def select_published(
+    place: str, filters: Mapping[str, str | None], others: Mapping[str, str | None]
+) -> pd.DataFrame:
+    """Points of a published snapshot, likewise.
+
+    :param others: options that ask for something else than the one snapshot that lies there.
+    :raises InputError: when one of those is given, or nothing matches.
+    """
+    from isoline.results.published import published_points
+    from isoline.results.remote import place_at
+
+    for name, value in others.items():
+        if value is not None:
+            raise InputError("one snapshot is there, no other run", where=f"--{name}", remedy="leave it out")
+    points = published_points(place_at(place), **filters)
+    if points.empty:
+        refuse_unknown(filters, published_points(place_at(place)))
+        raise InputError("no points match all of these filters", remedy="leave one of them out")
+    return points
+
+
 def refuse_unknown(filters: Mapping[str, str | None], everything: pd.DataFrame) -> None:
     """Where nothing matches: refuse the first filter whose value no point has.
 
