@@ -14,7 +14,8 @@ import pytest
 
 from isoline.catalog.facts import WeightFile
 from isoline.recipes.deployment import Command, Deployment
-from isoline.runners.launchers.interface import Deadlines, LaunchSpec, Staged
+from isoline.runners.launchers.interface import Deadlines, LaunchSpec, Server, Staged
+from isoline.runners.launchers.process import ProcessLauncher
 from isoline.settings import Settings
 
 HERE = Path(__file__).parent
@@ -145,3 +146,23 @@ def eventually() -> Callable[..., None]:
             time.sleep(0.02)
 
     return wait
+
+
+@pytest.fixture
+def launcher(settings: Settings) -> ProcessLauncher:
+    """A process launcher with a new state folder."""
+    return ProcessLauncher(settings)
+
+
+@pytest.fixture
+def start(launcher: ProcessLauncher, staged: Staged) -> Iterator[Callable[[LaunchSpec], Server]]:
+    """A starter of servers, which are all stopped at the end."""
+    servers: list[Server] = []
+
+    def run(spec: LaunchSpec) -> Server:
+        servers.append(launcher.start(spec, staged))
+        return servers[-1]
+
+    yield run
+    for server in servers:
+        launcher.stop(server)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,35 +20,13 @@ from isoline.runners.launchers.interface import (
     ResetProof,
     Server,
     ShouldStop,
-    Staged,
 )
 from isoline.runners.launchers.parts import Part, fill_words
 from isoline.runners.launchers.process import ProcessLauncher
 from isoline.runners.ownership import owners
-from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]
 ROUTER = Path(__file__).parents[1] / "support" / "pd_router.py"
-
-
-@pytest.fixture
-def launcher(settings: Settings) -> ProcessLauncher:
-    """A launcher with a state folder of its own."""
-    return ProcessLauncher(settings)
-
-
-@pytest.fixture
-def start(launcher: ProcessLauncher, staged: Staged) -> Iterator[Callable[[LaunchSpec], Server]]:
-    """A starter whose servers are all stopped at the end."""
-    servers: list[Server] = []
-
-    def run(spec: LaunchSpec) -> Server:
-        servers.append(launcher.start(spec, staged))
-        return servers[-1]
-
-    yield run
-    for server in servers:
-        launcher.stop(server)
 
 
 def two_roles(

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -23,26 +23,6 @@ from isoline.runners.ownership import owners
 from isoline.settings import Settings
 
 SpecOf = Callable[..., LaunchSpec]
-
-
-@pytest.fixture
-def launcher(settings: Settings) -> ProcessLauncher:
-    """A process launcher with a new state folder."""
-    return ProcessLauncher(settings)
-
-
-@pytest.fixture
-def start(launcher: ProcessLauncher, staged: Staged) -> Iterator[Callable[[LaunchSpec], Server]]:
-    """A starter of servers, which are all stopped at the end."""
-    servers: list[Server] = []
-
-    def run(spec: LaunchSpec) -> Server:
-        servers.append(launcher.start(spec, staged))
-        return servers[-1]
-
-    yield run
-    for server in servers:
-        launcher.stop(server)
 
 
 def session(server: Server) -> list[int]:

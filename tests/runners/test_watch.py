@@ -16,16 +16,9 @@ from isoline.runners.launchers.interface import LaunchSpec, Server, Staged
 from isoline.runners.launchers.process import ProcessLauncher
 from isoline.runners.launchers.watch import Event, StallClock, Watch
 from isoline.runners.telemetry.table import TELEMETRY_SCHEMA
-from isoline.settings import Settings
 
 Watched = Callable[..., tuple[Server, Watch]]
 Eventually = Callable[..., None]
-
-
-@pytest.fixture
-def launcher(settings: Settings) -> ProcessLauncher:
-    """A process launcher with a new state folder."""
-    return ProcessLauncher(settings)
 
 
 @pytest.fixture
