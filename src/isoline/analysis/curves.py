@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,17 @@ Row = dict[str, Any]
 
 SHARED: tuple[str, ...] = ("curve_key", *CURVE_FIELDS, "scenario_kind", "run_id", "window")
 """What all points of one curve in one snapshot share, in the order of display."""
+
+_DECIDING = ("recipe_id", "topology", "accuracy_state", "official", "verdict", "marks")
+"""The columns that decide whether a row may be on a frontier."""
+
+_NEEDED: tuple[str, ...] = (
+    *SHARED,
+    *_DECIDING,
+    *("gpus", "concurrency", "point_digest", "repetition", "point_id", "series_key", "ttft_p50_ms"),
+    *("reasons", "unofficial_why", "decisions"),
+)
+"""The columns that a curve is made of, beside its axes."""
 
 _HELD_BACK = {"withdrawn", "implausible"}
 _FAILED = {"failed", "invalid"}
@@ -94,9 +106,10 @@ def curve_table(
         return []
     timed = points[points["twin_of"].isna()] if "twin_of" in points else points
     rows: list[Row] = []
-    for _, part in sorted(timed.groupby("curve_key", sort=True), key=lambda item: _curve_order(item[1])):
-        axes = _axes(part, x, y)
-        require_one_curve(part["curve_key"], part["window"].dropna(), part["run_id"])
+    for part in sorted(_parts(timed, x, y), key=lambda part: _curve_order(part[0])):
+        axes = _axes(part[0], x, y)
+        windows = (row["window"] for row in part if row["window"] is not None)
+        require_one_curve((row["curve_key"] for row in part), windows, (row["run_id"] for row in part))
         rows.extend(_one_curve(part, axes, within or {}))
     return rows
 
@@ -110,7 +123,10 @@ def eligible(part: pd.DataFrame) -> list[bool]:
 
     :param part: rows of ``points`` of one curve.
     """
-    rows = _records(part)
+    return _eligible(_records(part, _DECIDING))
+
+
+def _eligible(rows: Sequence[Row]) -> list[bool]:
     doubtful = {_place(row) for row in rows if row["accuracy_state"] in _FAILED}
     result = []
     for row in rows:
@@ -201,25 +217,40 @@ def _place(row: Row) -> tuple[Any, Any]:
     return row["recipe_id"], row["topology"]
 
 
-def _axes(part: pd.DataFrame, x: str | None, y: str | None) -> Axes:
+def _parts(points: pd.DataFrame, x: str | None, y: str | None) -> list[list[Row]]:
+    """The rows of each curve. Only columns that a curve is made of: a point has a hundred."""
+    kinds = points["scenario_kind"].dropna().unique() if x is None or y is None else ()
+    axes = [AXES[kind] for kind in kinds if kind in AXES]
+    metrics = [x, y, *(name for pair in axes for name in (pair.x, pair.y))]
+    parts: dict[Any, list[Row]] = {}
+    for row in _records(points, dict.fromkeys([*_NEEDED, *(name for name in metrics if name)])):
+        if row["curve_key"] is not None:
+            parts.setdefault(row["curve_key"], []).append(row)
+    return list(parts.values())
+
+
+def _axes(first: Row, x: str | None, y: str | None) -> Axes:
     if x is not None and y is not None:
         axes = Axes(x, y)
     else:
-        default = default_axes(_plain(part["scenario_kind"].iloc[0]))
+        default = default_axes(first["scenario_kind"])
         axes = Axes(x or default.x, y or default.y)
     for metric in (axes.x, axes.y):
-        if metric not in part:
+        if metric not in first:
             raise InputError(f"{metric} is not a column of the points", remedy="choose a headline metric")
     return axes
 
 
-def _one_curve(part: pd.DataFrame, axes: Axes, within: Mapping[str, Mapping[str, Interval]]) -> list[Row]:
-    part = part.sort_values(["gpus", "topology", "recipe_id", "concurrency", "point_digest", "repetition"])
-    records = _records(part)
-    may = eligible(part)
+_ORDER = ("gpus", "topology", "recipe_id", "concurrency", "point_digest", "repetition")
+
+
+def _one_curve(part: list[Row], axes: Axes, within: Mapping[str, Mapping[str, Interval]]) -> list[Row]:
+    records = sorted(part, key=lambda row: [(row[name] is None, row[name] or 0) for name in _ORDER])
+    may = _eligible(records)
     # A point is what point_digest says: two recipes at one topology are two points.
     groups: list[Hashable] = [record["point_digest"] for record in records]
-    values = part[[axes.x, axes.y]].to_numpy(dtype=np.float64, na_value=np.nan)
+    pairs = [[record[axes.x], record[axes.y]] for record in records]
+    values = np.array([[np.nan if item is None else item for item in pair] for pair in pairs])
     names, middle, counts = medians(values, groups, may)
     rows = []
     for name, xy, n in zip(names, middle, counts, strict=True):
@@ -268,7 +299,7 @@ def _point_row(members: list[Row], used: list[Row], axes: Axes) -> Row:
         "y_metric": axes.y,
         "x": None,
         "y": None,
-        "ttft_p50_ms": float(np.median(ttft)) if ttft else None,
+        "ttft_p50_ms": float(median(ttft)) if ttft else None,
         "n": 0,
         "repetitions": len(members),
         "verdict": shown["verdict"] or "missing",
@@ -307,10 +338,9 @@ def _or_last(value: int | None) -> float:
     return math.inf if value is None else value
 
 
-def _curve_order(part: pd.DataFrame) -> tuple[str, ...]:
-    first = part.iloc[0]
+def _curve_order(first: Row) -> tuple[str, ...]:
     names = ("model", "scenario", "sku", "engine", "weight_precision", "curve_key")
-    return tuple(str(first[name]) for name in names if name in part)
+    return tuple(str(first[name]) for name in names if name in first)
 
 
 def _severity(verdict: str) -> int:
@@ -326,12 +356,17 @@ def _number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _records(part: pd.DataFrame) -> list[Row]:
-    return [{str(k): _plain(v) for k, v in row.items()} for row in part.to_dict("records")]
+def _records(part: pd.DataFrame, names: Iterable[str]) -> list[Row]:
+    """Rows as plain Python, by column: row by row pandas takes ten times as long."""
+    found = [name for name in names if name in part]
+    columns = [[_plain(value) for value in part[name].tolist()] for name in found]
+    return [dict(zip(found, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _plain(value: Any) -> Any:
     """A cell of pandas as plain Python: lists for arrays, None for what is missing."""
+    if type(value) is str or type(value) is int:
+        return value
     if isinstance(value, np.ndarray | list | tuple):
         return [_plain(item) for item in value]
     if value is None or value is pd.NaT or value is pd.NA:

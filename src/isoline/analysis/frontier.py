@@ -92,7 +92,9 @@ def medians(
             members.append(index)
     middle = np.full((len(rows), table.shape[1]), np.nan)
     for position, members in enumerate(rows.values()):
-        if members:
+        if len(members) == 1:  # most points: the median of one is itself
+            middle[position] = table[members[0]]
+        elif members:
             middle[position] = np.median(table[members], axis=0)
     return list(rows), middle, np.array([len(members) for members in rows.values()], dtype=np.int64)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from isoline.results.schema import BY_NAME
@@ -199,7 +200,7 @@ def steady_types(frame: pd.DataFrame) -> pd.DataFrame:
     """
     for name, kind in BY_NAME["points"].columns:
         column = frame[name]
-        if kind == "DOUBLE":
+        if kind == "DOUBLE" and column.dtype != np.float64:
             frame[name] = column.astype("Float64").to_numpy(dtype="float64", na_value=float("nan"))
         elif kind in ("INTEGER", "BIGINT"):
             frame[name] = column.astype("Int64")
