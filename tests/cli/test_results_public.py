@@ -81,17 +81,17 @@ def test_publish_and_read_it_elsewhere(
 def test_a_find_is_shown_and_ends_with_2(project: Path, isoline: Any) -> None:
     """What must not be public is a table, one line on standard error, and exit code 2."""
     line = {"run_id": RUN, "action": "annotate", "reviewer": "ops", "dated": "2026-12-02"}
-    line["reason"] = "see /home/somebody/x.log"
+    line["reason"] = "see /mnt/somebody/x.log"
     (project / "results" / "overrides.yaml").write_text(
         json.dumps({"schema_version": 1, "overrides": [line]})
     )
     assert isoline("results", "ingest")[0] == 0
     code, out, err = isoline("results", "publish", "--to", "public", "--dry-run")
     assert code == 2
-    assert "a path of a machine  /home/somebody/x.log  points.decisions" in out
+    assert "a path of a machine  /mnt/somebody/x.log  points.decisions" in out
     assert len(err.splitlines()) == 1 and "nothing was published" in err
     assert not (project / "public").exists()
-    code, out, _ = isoline("results", "publish", "--to", "public", "--allow", "/home/somebody/x.log")
+    code, out, _ = isoline("results", "publish", "--to", "public", "--allow", "/mnt/somebody/x.log")
     assert code == 0
 
 

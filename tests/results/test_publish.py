@@ -233,17 +233,17 @@ def test_a_find_refuses_the_whole(filled: Settings, out: FolderPlace) -> None:
     """A path in a reviewed reason stops everything, names column and point, and changes nothing there."""
     publish(filled, out)
     before = contents(out.folder)
-    decide(filled, "log in /home/somebody/x.log")
+    decide(filled, "log in /mnt/somebody/x.log")
     with pytest.raises(UnfitError) as caught:
         publish(filled, out)
     assert caught.value.exit_code == 2
     line = caught.value.line()
-    assert "a path of a machine in points.decisions: '/home/somebody/x.log'" in line
+    assert "a path of a machine in points.decisions: '/mnt/somebody/x.log'" in line
     assert line.startswith(("smollm2-135m.", "o."))
     assert contents(out.folder) == before
     with pytest.raises(UnfitError):
         publish(filled, out, dry_run=True)
-    publish(filled, out, allowed=["/home/somebody/x.log"])
+    publish(filled, out, allowed=["/mnt/somebody/x.log"])
     assert contents(out.folder) != before
 
 

@@ -12,12 +12,12 @@ MARKED = "sk-" + "a1B2" * 8
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("see /home/somebody/logs/x.log", "a path of a machine"),
+        ("see /mnt/somebody/logs/x.log", "a path of a machine"),
         ("weights in /mnt/nfs/models", "a path of a machine"),
         ("(/tmp)", "a path of a machine"),
         ("path=/weka/pool7/run", "a path of a machine"),
         ("~/bench/out", "a path of a machine"),
-        ("C:\\Users\\somebody", "a path of a machine"),
+        ("D:\\bench\\somebody", "a path of a machine"),
         ("\\\\nas\\share", "a path of a machine"),
         ("file:///x", "a path of a machine"),
         ("ask some.body@company.example", "an e-mail address"),
