@@ -6,373 +6,289 @@ the group is the run that the row names, else the folder that the file was in. I
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from isoline.results.identity import CURVE_FIELDS, canonical_json, curve_key, digest, slug
-from isoline.results.importers.foreign import Sample, Score
-from isoline.results.importers.normalise import Landed
+from isoline.results.identity import CURVE_FIELDS, digest
+from isoline.results.import_flat import NAMES, Flat, Refused
+from isoline.results.importers.foreign import Score
 from isoline.results.metrics import HEADLINE, METRICS
-from isoline.results.reasons import worst
 from isoline.results.records import METRICS_VERSION
-from isoline.results.schema import BY_NAME
+from isoline.results.schema import BY_NAME, Table
 
 Row = dict[str, Any]
 
 UNOFFICIAL = "imported: not measured here"
-MAX_RAW = 64 * 1024
-"""Longest original row that is kept in the table, bytes; the file itself is always kept."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a row is from: the kept file, its first name, and what was said about it."""
-
-    sha256: str
-    name: str
-    format: str
-    source: str
-    licence: str | None
-    group: str
-
-    @property
-    def path(self) -> str:
-        """The kept file, relative to the store."""
-        return f"imports/{self.sha256}"
-
-
-@dataclass
-class Imported:
-    """One landed point with its origin."""
-
-    landed: Landed
-    origin: Origin
-
-    @property
-    def run_id(self) -> str:
-        """The run of imports that it belongs to."""
-        return run_id(self.origin.source, self.landed.point.run or self.origin.group)
-
-
-@dataclass(frozen=True)
-class Refused:
-    """One file or row in quarantine. ``path`` is the kept file, with ``#<row>`` for one of its rows."""
-
-    path: str
-    run_id: str
-    digest: str
-    reason: str
 
 
 @dataclass
 class ImportTables:
-    """All rows of imports by run, and how many equal rows were left out."""
+    """All rows of imports, by table, and how many equal rows were left out."""
 
-    by_run: dict[str, dict[str, pa.Table]] = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
     repeated: int = 0
 
 
-def run_id(source: str, group: str) -> str:
-    """The id of a run of imports."""
-    plain = re.sub(r"[^a-z0-9._]+", "-", f"{source}-{group}".lower()).strip("-.")
-    return f"import-{plain}"
-
-
-def tables_of(points: Sequence[Imported], refused: Sequence[Refused]) -> ImportTables:
+def tables_of(flat: Flat, refused: Sequence[Refused]) -> ImportTables:
     """Every row of all imports.
 
     Rows of one run with the same identity are repetitions where any number differs, in the order
     of their time, then file, then place; where all is the same, one of them counts.
     """
     found = ImportTables()
-    by_run: dict[str, list[Imported]] = defaultdict(list)
-    for item in points:
-        by_run[item.run_id].append(item)
-    refused_by_run: dict[str, list[Refused]] = defaultdict(list)
-    for bad in refused:
-        refused_by_run[bad.run_id].append(bad)
-    for name in sorted({*by_run, *refused_by_run}):
-        rows = _Rows(name)
-        for point_digest, members in _grouped(by_run[name]):
-            kept = _distinct(members)
-            found.repeated += len(members) - len(kept)
-            for repetition, equal in enumerate(kept, start=1):
-                rows.add(equal[0], point_digest, repetition, equal[1:])
-        rows.refuse(refused_by_run[name])
-        found.by_run[name] = rows.tables()
+    rows: dict[str, list[Row]] = defaultdict(list)
+    made = found.tables
+    if flat.table.num_rows:
+        chosen = _repetitions(flat)
+        found.repeated = len(chosen.point_of) - len(chosen.first)
+        ids = _point_ids(flat, chosen)
+        made["imports"] = _imports(flat, chosen, ids)
+        points = [n for n, index in enumerate(chosen.first) if not _is_other(flat, index)]
+        if points:
+            at = np.array([chosen.first[n] for n in points], dtype=np.int64)
+            head = flat.table.take(pa.array(at))
+            names = pa.array([ids[n] for n in points], pa.string())
+            made["points"] = _points(flat, head, at, names, [chosen.repetition[n] for n in points])
+            made["attempts"] = _attempts(head, names)
+            made["metrics"] = _metrics(flat, head, at, names)
+            rows["runs"] = _runs(flat, head)
+        for n, index in enumerate(chosen.first):
+            _add_other(rows, flat, index, ids[n])
+    rows["quarantine"] = [
+        {"path": bad.path, "run_id": bad.run_id, "digest": bad.digest, "kind": "import", "reason": bad.reason}
+        for bad in refused
+    ]
+    made |= {name: BY_NAME[name].rows(given) for name, given in rows.items() if given}
     return found
 
 
-def _grouped(items: Iterable[Imported]) -> list[tuple[str, list[Imported]]]:
-    """Points of one identity together, by their point digest."""
-    groups: dict[str, list[Imported]] = defaultdict(list)
-    for item in items:
-        groups[digest(identity_of(item))].append(item)
-    return sorted(groups.items())
+# --- which rows are one point -----------------------------------------------------------------
 
 
-def _distinct(members: list[Imported]) -> list[list[Imported]]:
-    """Rows that are word for word alike together, in the order of their time, then file, then place."""
+@dataclass
+class _Chosen:
+    """Rows that are word for word alike count once.
 
-    def order(item: Imported) -> tuple[str, str, int]:
-        return str(item.landed.point.started_at or ""), item.origin.sha256, item.landed.point.row
+    :ivar first: the row that counts, for each of them.
+    :ivar repetition: its number among those of one identity, from 1.
+    :ivar point_of: for each row of the input the index in ``first``; in the order of the input.
+    """
 
-    if len(members) == 1:
-        return [members]
-    kept: dict[bytes, list[Imported]] = {}
-    for item in sorted(members, key=order):
-        said = canonical_json([item.landed.values, _counts(item), _scores(item)])
-        kept.setdefault(said, []).append(item)
-    return list(kept.values())
-
-
-def _counts(item: Imported) -> list[Any]:
-    point = item.landed.point
-    return [point.asked, point.completed, point.failed, str(point.started_at)]
+    first: list[int]
+    repetition: list[int]
+    point_of: list[int]
 
 
-def _scores(item: Imported) -> list[Any]:
-    return [[score.task, score.value] for score in item.landed.point.scores]
+def _repetitions(flat: Flat) -> _Chosen:
+    table = flat.table
+    runs, digests = table.column("run_id").to_pylist(), table.column("point_digest").to_pylist()
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for index, key in enumerate(zip(runs, digests, strict=True)):
+        groups[key].append(index)
+    chosen = _Chosen([], [], [0] * table.num_rows)
+    several = [index for members in groups.values() if len(members) > 1 for index in members]
+    said, order = _said(flat, several)
+    for key in sorted(groups):
+        members = groups[key]
+        if len(members) == 1:
+            chosen.point_of[members[0]] = len(chosen.first)
+            chosen.first.append(members[0])
+            chosen.repetition.append(1)
+            continue
+        kept: dict[Any, int] = {}
+        for index in sorted(members, key=order.__getitem__):
+            if said[index] not in kept:
+                kept[said[index]] = len(chosen.first)
+                chosen.first.append(index)
+                chosen.repetition.append(len(kept))
+            chosen.point_of[index] = kept[said[index]]
+    return chosen
 
 
-def identity_of(item: Imported) -> dict[str, Any]:
-    """What makes a foreign point one point: its curve, topology, load, and what else the row names."""
-    point = item.landed.point
-    return {
-        "curve": curve_of(item),
-        "topology": item.landed.topology,
-        "concurrency": point.concurrency,
-        "rate": point.rate,
-        "samples": item.origin.sha256 if point.samples else None,
-        "task": [score.task for score in point.scores],
-        "other": {name: value for name, value in point.identity.items() if name != "model_path"},
-    }
+def _said(flat: Flat, rows: list[int]) -> tuple[dict[int, Any], dict[int, Any]]:
+    """For rows whose identity others have too: all that they say, and their place in time."""
+    cells = flat.table.take(pa.array(rows, pa.int64())).select(
+        ["asked", "completed", "failed", "started_at", "sha256", "row_index"]
+    )
+    said, order = {}, {}
+    for index, (asked, completed, failed, started, sha256, row) in zip(
+        rows, zip(*(column.to_pylist() for column in cells.columns), strict=True), strict=True
+    ):
+        scores = tuple((score.task, score.value) for score in flat.scores.get(index, ()))
+        said[index] = (flat.values[index].tobytes(), asked, completed, failed, started, scores)
+        order[index] = (str(started or ""), sha256, row)
+    return said, order
 
 
-def curve_of(item: Imported) -> dict[str, Any]:
-    """The fields of its curve. Role sizes are in the topology's label: other sizes are other points."""
-    fields = {**item.landed.curve, "source": item.origin.source}
-    return {name: fields[name] for name in CURVE_FIELDS}
+def _is_other(flat: Flat, index: int) -> bool:
+    """Whether a row is no point of a curve: an evaluation, or a power log."""
+    return index in flat.scores or index in flat.samples
 
 
-class _Rows:
-    """Collects the rows of one run."""
-
-    def __init__(self, name: str) -> None:
-        self._run = name
-        self._rows: dict[str, list[Row]] = defaultdict(list)
-        self._metrics: list[tuple[Any, ...]] = []  # in the order of the table's columns
-        self._verdicts: dict[str, int] = defaultdict(int)
-        self._times: list[Any] = []
-        self._digests: set[str] = set()
-        self._curves: dict[tuple[Any, ...], str] = {}
-
-    def add(self, item: Imported, point_digest: str, repetition: int, alike: Sequence[Imported]) -> None:
-        """One point. ``alike`` are further rows that say the same: they are listed, and count once."""
-        landed, point, origin = item.landed, item.landed.point, item.origin
-        load = f"c{point.concurrency}" if point.concurrency is not None else f"q{point.rate or 0:g}"
-        recipe = "imported/{model}/{engine}-{sku}-{weight_precision}".format_map(
-            {key: value or "unknown" for key, value in landed.curve.items()}
-        )
-        if variant := point.identity.get("variant"):
-            recipe += f"-{re.sub(r'[^a-z0-9._-]+', '-', str(variant).lower())}"
-        scenario = landed.curve["scenario"]
-        name = f"{slug(recipe)}.{landed.topology}.{scenario}.{load}.r{repetition}.{point_digest[:10]}"
-        key = {"run_id": self._run, "point_id": name, "attempt": 1}
-        self._digests.add(origin.sha256)
-        self._rows["imports"] += [_import_row(each, key) for each in (item, *alike)]
-        if point.samples:
-            self._rows["telemetry"] += _telemetry(self._run, origin, point.samples)
-            return
-        if point.only_scores:
-            self._rows["accuracy"] += [_accuracy(key, score, point.concurrency) for score in point.scores]
-            return
-        verdict = worst(landed.reasons).value
-        self._verdicts[verdict] += 1
-        self._times += [point.started_at] if point.started_at else []
-        curve = curve_of(item)
-        curve_id = self._curves.get(tuple(curve.values())) or curve_key(curve)
-        self._curves[tuple(curve.values())] = curve_id
-        self._rows["points"].append(
-            {
-                **_blank("points"),
-                **curve,
-                **{name: landed.values.get(name) for name in HEADLINE},
-                "run_id": self._run,
-                "point_id": name,
-                "point_digest": point_digest,
-                "counting_attempt": 1,
-                "measured_in": self._run,
-                "attempts": 1,
-                "got": True,
-                "sweep": self._run,
-                "recipe_id": recipe,
-                "scenario_kind": point.scenario_kind,
-                "topology": landed.topology,
-                "gpus": landed.gpus,
-                "concurrency": point.concurrency,
-                "repetition": repetition,
-                "curve_key": curve_id,
-                "series_key": f"{curve_id}.{landed.topology}.{load}",
-                "verdict": verdict,
-                "reasons": landed.reasons,
-                "accuracy_state": "not_run",
-                "official": False,
-                "unofficial_why": UNOFFICIAL,
-                "marks": landed.marks,
-                "started_at": point.started_at,
-                "ended_at": point.ended_at,
-                "asked": point.asked,
-                "completed": point.completed,
-                "failed": point.failed,
-                "window": "full",
-                "bundle_path": origin.path,
-                "bundle_digest": origin.sha256,
-            }
-        )
-        self._rows["attempts"].append(
-            {
-                **_blank("attempts"),
-                **key,
-                "verdict": verdict,
-                "reasons": landed.reasons,
-                "reason_details": [_detail(code, landed) for code in landed.reasons],
-                "accuracy_state": "not_run",
-                "started_at": point.started_at,
-                "ended_at": point.ended_at,
-                "asked": point.asked,
-                "completed": point.completed,
-                "failed": point.failed,
-                "client": canonical_json({"class": point.client}).decode(),
-                "bundle_path": origin.path,
-                "bundle_digest": origin.sha256,
-            }
-        )
-        self._metrics += [
-            (
-                self._run,
-                name,
-                1,
-                metric,
-                "full",
-                value,
-                METRICS[metric].unit,
-                point.completed,
-                "",
-                METRICS_VERSION,
-            )
-            for metric, value in landed.values.items()
-        ]
-
-    def refuse(self, refused: Sequence[Refused]) -> None:
-        for bad in refused:
-            self._rows["quarantine"].append(
-                {
-                    "path": bad.path,
-                    "run_id": self._run,
-                    "digest": bad.digest,
-                    "kind": "import",
-                    "reason": bad.reason,
-                }
-            )
-
-    def tables(self) -> dict[str, pa.Table]:
-        count = len(self._rows["points"])
-        if count:
-            got = {name: self._verdicts[name] for name in ("valid", "partial", "invalid")}
-            self._rows["runs"].append(
-                {
-                    **_blank("runs"),
-                    "run_id": self._run,
-                    "sweep": self._run,
-                    "started_at": max(self._times, default=None),
-                    "finished_at": max(self._times, default=None),
-                    "expected": count,
-                    "got": count,
-                    **got,
-                    **dict.fromkeys(("infra_error", "cancelled", "skipped", "missing"), 0),
-                    "complete": True,
-                    "published": True,
-                    "bundle_path": None,
-                    "bundle_digest": digest(sorted(self._digests)),
-                }
-            )
-        made = {name: BY_NAME[name].rows(rows) for name, rows in self._rows.items() if rows}
-        if self._metrics:
-            schema = BY_NAME["metrics"].arrow
-            columns = zip(*self._metrics, strict=True)  # ten rows a point: by column they take half the time
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
-            made["metrics"] = pa.Table.from_arrays(arrays, schema=schema)
-        return made
-
-
-def _detail(code: str, landed: Landed) -> str:
-    """What was seen, for one reason code."""
-    point = landed.point
-    if code in ("failed_requests", "too_many_failed"):
-        return f"{point.failed} of {point.asked} requests failed"
-    if code == "zero_output_tokens":
-        return (
-            f"{point.completed or 0} requests completed"
-            if point.completed is not None
-            else "all numbers are 0"
-        )
-    return ""
-
-
-def _blank(table: str) -> Row:
-    return dict.fromkeys(BY_NAME[table].names)
-
-
-def _import_row(item: Imported, key: Mapping[str, Any]) -> Row:
-    point, origin = item.landed.point, item.origin
-    try:
-        raw = canonical_json(point.raw).decode()
-    except (ValueError, TypeError):
-        raw = canonical_json(_plain(point.raw)).decode()
-    return {
-        "run_id": key["run_id"],
-        "point_id": key["point_id"],
-        "sha256": origin.sha256,
-        "row_index": point.row,
-        "file_name": origin.name,
-        "format": origin.format,
-        "source": origin.source,
-        "licence": origin.licence,
-        "notes": item.landed.notes,
-        "original": raw if len(raw) <= MAX_RAW else None,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """A JSON value without what canonical JSON has not: NaN, infinity and broken texts become texts."""
-    if isinstance(value, Mapping):
-        return {_plain(str(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return value.encode("utf-8", errors="replace").decode()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _telemetry(run: str, origin: Origin, samples: Sequence[Sample]) -> list[Row]:
+def _point_ids(flat: Flat, chosen: _Chosen) -> list[str]:
+    at = flat.table.select(["name", "point_digest"]).take(pa.array(chosen.first, pa.int64()))
+    names, digests = (column.to_pylist() for column in at.columns)
     return [
-        {
-            "run_id": run,
-            "launch_id": origin.path,
-            "t": sample.t,
-            "name": sample.name,
-            "device": sample.device,
-            "value": sample.value,
-        }
-        for sample in samples
+        f"{name}.r{repetition}.{point_digest[:10]}"
+        for name, point_digest, repetition in zip(names, digests, chosen.repetition, strict=True)
     ]
+
+
+# --- tables, column by column -----------------------------------------------------------------
+
+
+def _table(name: str, count: int, columns: Mapping[str, Any]) -> pa.Table:
+    """A table from some of its columns; one value stands for all rows, what is not given is null.
+
+    :raises KeyError: for a column that the table does not have: a misspelt name must not become a null.
+    """
+    table: Table = BY_NAME[name]
+    if strange := columns.keys() - set(table.names):
+        raise KeyError(f"{name}: no column {', '.join(sorted(strange))}")
+    arrays = []
+    for item in table.arrow:
+        value = columns.get(item.name)
+        if isinstance(value, pa.Array | pa.ChunkedArray):
+            arrays.append(value if value.type == item.type else value.cast(item.type))
+        elif value is None:
+            arrays.append(pa.nulls(count, item.type))
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, item.type), count))
+    return pa.Table.from_arrays(arrays, schema=table.arrow)
+
+
+def _paths(sha256: pa.ChunkedArray) -> pa.Array:
+    return pa.array([f"imports/{text}" for text in sha256.to_pylist()], pa.string())
+
+
+def _imports(flat: Flat, chosen: _Chosen, ids: Sequence[str]) -> pa.Table:
+    """Every row with the point that it became, those that are alike too."""
+    order = sorted(range(len(chosen.point_of)), key=chosen.point_of.__getitem__)
+    table = flat.table.take(pa.array(order, pa.int64()))
+    same = ("run_id", "sha256", "row_index", "file_name", "format", "source", "licence", "notes", "original")
+    columns = {name: table.column(name) for name in same}
+    columns["point_id"] = pa.array([ids[chosen.point_of[index]] for index in order], pa.string())
+    return _table("imports", len(order), columns)
+
+
+_SAME = (
+    *("run_id", "recipe_id", "scenario_kind", "topology", "gpus", "concurrency", "curve_key", "point_digest"),
+    *("verdict", "reasons", "marks", "started_at", "ended_at", "asked", "completed", "failed"),
+)
+
+
+def _points(flat: Flat, head: pa.Table, at: np.ndarray, ids: pa.Array, repetitions: list[int]) -> pa.Table:
+    curves, topologies, loads = (head.column(name).to_pylist() for name in ("curve_key", "topology", "load"))
+    columns: dict[str, Any] = {name: head.column(name) for name in (*_SAME, *CURVE_FIELDS)}
+    for name in HEADLINE:
+        values = flat.values[at, NAMES.index(name)]
+        columns[name] = pa.array(values, pa.float64(), mask=np.isnan(values))
+    columns |= {
+        "point_id": ids,
+        "counting_attempt": 1,
+        "measured_in": head.column("run_id"),
+        "attempts": 1,
+        "got": True,
+        "sweep": head.column("run_id"),
+        "repetition": pa.array(repetitions, pa.int32()),
+        "series_key": pa.array(
+            [f"{curve}.{place}.{load}" for curve, place, load in zip(curves, topologies, loads, strict=True)]
+        ),
+        "accuracy_state": "not_run",
+        "official": False,
+        "unofficial_why": UNOFFICIAL,
+        "window": "full",
+        "bundle_path": _paths(head.column("sha256")),
+        "bundle_digest": head.column("sha256"),
+    }
+    return _table("points", head.num_rows, columns)
+
+
+def _attempts(head: pa.Table, ids: pa.Array) -> pa.Table:
+    same = ("run_id", "verdict", "reasons", "reason_details", "started_at", "ended_at", "client")
+    columns: dict[str, Any] = {name: head.column(name) for name in (*same, "asked", "completed", "failed")}
+    columns |= {
+        "point_id": ids,
+        "attempt": 1,
+        "accuracy_state": "not_run",
+        "bundle_path": _paths(head.column("sha256")),
+        "bundle_digest": head.column("sha256"),
+    }
+    return _table("attempts", head.num_rows, columns)
+
+
+def _metrics(flat: Flat, head: pa.Table, at: np.ndarray, ids: pa.Array) -> pa.Table:
+    """A row a metric, those of one point together: so they are small, and quickly written."""
+    values = flat.values[at]
+    point, metric = np.nonzero(~np.isnan(values))
+
+    def of_point(column: Any) -> Any:
+        plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return pa.DictionaryArray.from_arrays(pa.array(point, pa.int32()), plain)
+
+    def of_metric(texts: list[str]) -> Any:
+        return pa.DictionaryArray.from_arrays(pa.array(metric, pa.int32()), pa.array(texts, pa.string()))
+
+    count = len(point)
+    completed = head.column("completed").combine_chunks().cast(pa.int64())
+    columns = {
+        "run_id": of_point(head.column("run_id")),
+        "point_id": of_point(ids),
+        "attempt": pa.repeat(pa.scalar(1, pa.int32()), count),
+        "name": of_metric(list(NAMES)),
+        "window": pa.repeat(pa.scalar("full"), count),
+        "value": pa.array(values[point, metric]),
+        "unit": of_metric([METRICS[name].unit for name in NAMES]),
+        "n": completed.take(pa.array(point)),
+        "note": pa.repeat(pa.scalar(""), count),
+        "metrics_version": pa.repeat(pa.scalar(METRICS_VERSION, pa.int32()), count),
+    }
+    return pa.table({name: columns[name] for name in BY_NAME["metrics"].names})
+
+
+def _runs(flat: Flat, head: pa.Table) -> list[Row]:
+    """One row a run that has points."""
+    files: dict[str, set[str]] = defaultdict(set)
+    for run, sha256 in zip(*(flat.table.column(n).to_pylist() for n in ("run_id", "sha256")), strict=True):
+        files[run].add(sha256)
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    times: dict[str, Any] = {}
+    cells = (head.column(name).to_pylist() for name in ("run_id", "verdict", "started_at"))
+    for run, verdict, started in zip(*cells, strict=True):
+        counts[run][verdict] += 1
+        if started is not None:
+            times[run] = max(times.get(run, started), started)
+    rows = []
+    for run, verdicts in counts.items():
+        expected = sum(verdicts.values())
+        row: Row = dict.fromkeys(BY_NAME["runs"].names)
+        row |= {"run_id": run, "sweep": run, "started_at": times.get(run), "finished_at": times.get(run)}
+        row |= {name: verdicts.get(name, 0) for name in ("valid", "partial", "invalid")}
+        row |= dict.fromkeys(("infra_error", "cancelled", "skipped", "missing"), 0)
+        row |= {"expected": expected, "got": expected, "complete": True, "published": True}
+        rows.append(row | {"bundle_digest": digest(sorted(files[run]))})
+    return rows
+
+
+# --- evaluations and power logs ---------------------------------------------------------------
+
+
+def _add_other(rows: dict[str, list[Row]], flat: Flat, index: int, point_id: str) -> None:
+    if not _is_other(flat, index):
+        return
+    cells = flat.table.slice(index, 1).select(["run_id", "sha256", "concurrency"]).to_pylist()[0]
+    for sample in flat.samples.get(index, ()):
+        row = {"t": sample.t, "name": sample.name, "device": sample.device, "value": sample.value}
+        rows["telemetry"].append(
+            {"run_id": cells["run_id"], "launch_id": f"imports/{cells['sha256']}", **row}
+        )
+    key = {"run_id": cells["run_id"], "point_id": point_id, "attempt": 1}
+    rows["accuracy"] += [_accuracy(key, score, cells["concurrency"]) for score in flat.scores.get(index, ())]
 
 
 def _accuracy(key: Mapping[str, Any], score: Score, concurrency: int | None) -> Row:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from isoline.catalog.facts import Catalog
 from isoline.results.identity import digest
-from isoline.results.import_rows import Imported, ImportTables, Origin, Refused, run_id, tables_of
+from isoline.results.import_flat import Flat, Imported, Origin, Refused, flatten, joined, run_id
+from isoline.results.import_rows import tables_of
 from isoline.results.import_store import FOLDER, Note, kept_files, note_of
 from isoline.results.importers.filenames import file_facts
 from isoline.results.importers.foreign import ForeignError, ForeignFile, ForeignPoint
@@ -26,7 +26,7 @@ from isoline.results.importers.recognise import FORMATS, read, row_format
 from isoline.results.schema import derivation
 from isoline.results.warehouse import Connection, replace_runs
 
-IMPORTER_VERSION = 1
+IMPORTER_VERSION = 2
 """Raised by hand whenever the same file gives other rows."""
 
 _STATE = "imports"
@@ -94,20 +94,29 @@ def _land(
     con: Connection, store: Path, catalog: Catalog, changed: set[str], runs: set[str], landing: Landing
 ) -> None:
     """Make the runs anew that the changed files have rows in; other files of these are read again too."""
-    points, refused = read_all(store, catalog, changed)
-    runs |= {item.run_id for item in points} | {bad.run_id for bad in refused}
+    flat, refused = read_all(store, catalog, changed)
+    runs |= set(flat.table.column("run_id").unique().to_pylist()) | {bad.run_id for bad in refused}
     runs |= {run for run, sha256 in _places(con) if sha256 in changed}
     others = {sha256 for run, sha256 in _places(con) if run in runs} - changed
-    for item in (more := read_all(store, catalog, others))[0]:
-        points += [item] if item.run_id in runs else []
-    refused += [bad for bad in more[1] if bad.run_id in runs]
-    made, _ = make_tables(points, refused)
+    if others:
+        more, more_refused = read_all(store, catalog, others)
+        flat = joined([flat, more.of_runs(runs)])
+        refused += [bad for bad in more_refused if bad.run_id in runs]
+    made = tables_of(flat, refused)
     landing.repeated = made.repeated
-    before = {name: _origins(con, name) for name in runs}
-    replace_runs(con, {name: made.by_run.get(name, {}) for name in sorted(runs)})
-    after = {name: _origins(con, name) for name in runs}
-    landing.new = sum(len(after[name] - before[name]) for name in runs)
-    landing.changed = sorted(name for name in runs if after[name] != before[name])
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE had AS SELECT run_id, sha256, row_index, point_id FROM imports "
+        "WHERE list_contains(?, run_id)",
+        [sorted(runs)],
+    )
+    replace_runs(con, sorted(runs), made.tables)
+    now = "SELECT run_id, sha256, row_index, point_id FROM imports WHERE list_contains($runs, run_id)"
+    new, gone = f"{now} EXCEPT FROM had", f"FROM had EXCEPT {now}"
+    row = con.execute(f"SELECT count(*) FROM ({new})", {"runs": sorted(runs)}).fetchone()
+    landing.new = row[0] if row else 0
+    changed_runs = f"SELECT run_id FROM ({new}) UNION SELECT run_id FROM ({gone}) ORDER BY 1"
+    landing.changed = [run for (run,) in con.execute(changed_runs, {"runs": sorted(runs)}).fetchall()]
+    con.execute("DROP TABLE had")
 
 
 def _places(con: Connection) -> list[tuple[str, str]]:
@@ -143,20 +152,20 @@ def _why(error: BaseException) -> ForeignError:
     return ForeignError("unreadable", " ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
-def make_tables(points: list[Imported], refused: list[Refused]) -> tuple[ImportTables, list[Refused]]:
-    """The rows, without points of which, even alone, no rows can be made."""
+def flat_of(points: Sequence[Imported], refused: list[Refused]) -> Flat:
+    """Points as columns, without those of which, even alone, no row can be made: these are refused."""
     try:
-        return tables_of(points, refused), refused
+        return flatten(points)
     except _NO_ROWS:
         good = []
         for item in points:
             try:
-                tables_of([item], [])
+                flatten([item])
                 good.append(item)
             except _NO_ROWS as error:
                 where = f"{item.origin.path}#{item.landed.point.row}"
                 refused.append(Refused(where, item.run_id, item.origin.sha256, str(_why(error))))
-        return tables_of(good, refused), refused
+        return flatten(good)
 
 
 def _note_digest(target: Path) -> str:
@@ -170,32 +179,36 @@ def _import_runs(con: Connection) -> set[str]:
     return {run for run, _ in _places(con)}
 
 
-def _origins(con: Connection, name: str) -> set[tuple[Any, ...]]:
-    rows = con.execute("SELECT sha256, row_index, point_id FROM imports WHERE run_id = ?", [name]).fetchall()
-    return {tuple(row) for row in rows}
-
-
 def read_all(
     store: Path, catalog: Catalog, names: Container[str] | None = None
-) -> tuple[list[Imported], list[Refused]]:
+) -> tuple[Flat, list[Refused]]:
     """Every row of kept files, landed or refused.
 
     :param names: digests of the files; None for all.
     """
-    points: list[Imported] = []
-    refused: list[Refused] = []
+    targets = []
     for target in kept_files(store):
         if names is not None and target.name not in names:
             continue
         note = note_of(target)
-        if note is not None and note.is_part:
-            continue
+        if note is None or not note.is_part:
+            targets.append((target, note))
+    return read_files(store, targets, catalog)
+
+
+def read_files(
+    store: Path, targets: Sequence[tuple[Path, Note | None]], catalog: Catalog
+) -> tuple[Flat, list[Refused]]:
+    """The rows of some kept files, as columns, and what is refused."""
+    points: list[Imported] = []
+    refused: list[Refused] = []
+    for target, note in targets:
         for found in read_one(store, target, note, catalog):
             if isinstance(found, Imported):
                 points.append(found)
             else:
                 refused.append(found)
-    return points, refused
+    return flat_of(points, refused), refused
 
 
 def read_one(store: Path, target: Path, note: Note | None, catalog: Catalog) -> Iterable[Imported | Refused]:

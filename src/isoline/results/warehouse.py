@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,23 +129,21 @@ def insert(con: Connection, table: Table, rows: pa.Table) -> None:
         con.unregister("incoming_rows")
 
 
-def replace_run(con: Connection, run_id: str, tables: dict[str, pa.Table]) -> None:
+def replace_run(con: Connection, run_id: str, tables: Mapping[str, pa.Table]) -> None:
     """Replace all rows of one run, in one transaction."""
-    replace_runs(con, {run_id: tables})
+    replace_runs(con, [run_id], tables)
 
 
-def replace_runs(con: Connection, tables_of: Mapping[str, Mapping[str, pa.Table]]) -> None:
+def replace_runs(con: Connection, runs: Sequence[str], tables: Mapping[str, pa.Table]) -> None:
     """Replace all rows of several runs, in one transaction: a row may go from one run to another.
 
-    :param tables_of: rows by run and table; a table that is not there is left empty.
+    :param tables: the new rows of all of them by table; a table that is not there is left empty.
     """
-    runs = list(tables_of)
     with transaction(con):
         for table in RUN_TABLES:
-            con.execute(f'DELETE FROM "{table.name}" WHERE list_contains(?, run_id)', [runs])
-            rows = [tables[table.name] for tables in tables_of.values() if table.name in tables]
-            if rows:
-                insert(con, table, pa.concat_tables(rows))
+            con.execute(f'DELETE FROM "{table.name}" WHERE list_contains(?, run_id)', [list(runs)])
+            if table.name in tables:
+                insert(con, table, tables[table.name])
 
 
 @contextmanager

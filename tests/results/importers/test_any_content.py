@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isoline.catalog.facts import load_catalog
-from isoline.results.import_rows import Imported
+from isoline.results.import_flat import Imported
+from isoline.results.import_rows import tables_of
 from isoline.results.import_store import Note
-from isoline.results.imports import make_tables, read_one
+from isoline.results.imports import flat_of, read_one
 from isoline.results.metrics import METRICS
 
 AGG: dict[str, Any] = {
@@ -117,9 +118,10 @@ def test_any_value_lands_or_is_refused(document: Any, name: str, store: Path) ->
     found = list(read_one(store, target, note, load_catalog()))
     assert found
     points = [item for item in found if isinstance(item, Imported)]
-    made, refused = make_tables(points, [item for item in found if not isinstance(item, Imported)])
+    refused = [item for item in found if not isinstance(item, Imported)]
+    made = tables_of(flat_of(points, refused), refused)
     assert all(item.reason.partition(":")[0].replace("_", "").isalpha() for item in refused)
-    landed = sum(tables["imports"].num_rows for tables in made.by_run.values() if "imports" in tables)
+    landed = made.tables["imports"].num_rows if "imports" in made.tables else 0
     assert landed + len(refused) == len(found)
     for item in points:
         for metric, value in item.landed.values.items():

@@ -115,6 +115,7 @@ class ForeignPoint:
 
     :param row: its place in the file, from 0.
     :param raw: the row as it is there.
+    :param line: its own line, in a file of lines; None elsewhere.
     :param client: what made the load, as a client class.
     :param model: as the row says it; likewise engine, sku, precision (of the weights) and kv_precision.
     :param scenario: name of the load; ``isl`` and ``osl`` are nominal lengths, None where not said.
@@ -161,6 +162,7 @@ class ForeignPoint:
     run: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    line: str | None = None
 
     @property
     def only_scores(self) -> bool:
