@@ -62,6 +62,27 @@ def test_looking_around_runs(filled: Settings, sql: str) -> None:
         "select * from read_text('/etc/hostname')",
         "select * from '/etc/hostname'",
         "select * from glob('/*')",
+        "from read_blob('/proc/self/environ')",
+        "from read_json('/etc/hostname')",
+        "from sniff_csv('/etc/hostname')",
+        "from parquet_scan('s3://bucket/x.parquet')",
+        "from read_csv('http://127.0.0.1:9/x.csv')",
+        "from read_duckdb('other.duckdb')",
+        "from duckdb_secrets()",
+        "select getenv('HOME')",
+        "create secret x (type s3)",
+        "load json",
+        "update extensions",
+        "export database 'x'",
+        "import database 'x'",
+        "detach warehouse",
+        "use memory",
+        "begin",
+        "checkpoint",
+        "call pragma_version()",
+        "prepare x as select 1",
+        "comment on table points is 'x'",
+        "with x as (insert into runs (run_id) values ('x') returning *) from x",
         "select * from filled",
         "select nothing_of_this_name from points",
     ],
@@ -84,6 +105,17 @@ def test_time_limit(filled: Settings) -> None:
             timeout_s=0.3,
         )
     assert time.monotonic() - before < 20
+
+
+@pytest.mark.parametrize("limit_s", [1e-6, 1e-3, 0.02])
+def test_a_limit_that_ends_before_the_work_begins(filled: Settings, limit_s: float) -> None:
+    """A limit that is over while the query is still being prepared ends it too."""
+    with pytest.raises(InputError, match="took longer than"):
+        query(
+            filled,
+            "with recursive t(a) as (select 1 union all select a + 1 from t) select count(*) from t",
+            timeout_s=limit_s,
+        )
 
 
 def test_memory_limit(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,12 @@ def query(
     "where measured_in = run_id" leaves them out. With --as-of every table is as it was then, and
     warehouse.points as it is now.
     """
+    from isoline.cli.bounded import bounded
     from isoline.results.query import query as run
 
-    result = run(_settings(None, warehouse), sql, timeout_s=timeout, as_of=as_of)
+    settings = _settings(None, warehouse)
+    limit = settings.query_timeout_s if timeout is None else timeout
+    result = bounded(lambda: run(settings, sql, timeout_s=limit, as_of=as_of), limit)
     emit(result.rows, format, columns=result.columns)
 
 

@@ -45,8 +45,15 @@ def query(
     _check(sql)
     moment = moment_at(settings.warehouse, as_of)
     con = open_at(settings.warehouse, moment, locked_down=True, max_memory=MAX_MEMORY)
-    timer = threading.Timer(limit, con.interrupt)
-    timer.daemon = True
+    done = threading.Event()
+
+    def interrupt() -> None:
+        if not done.wait(limit):
+            con.interrupt()
+        while not done.wait(0.05):  # one that comes between two pieces of work is not heard
+            con.interrupt()
+
+    timer = threading.Thread(target=interrupt, daemon=True)
     timer.start()
     try:
         result = con.execute(sql)
@@ -68,7 +75,8 @@ def query(
     except duckdb.Error as error:
         raise InputError(_first_lines(error), where="query") from None
     finally:
-        timer.cancel()
+        done.set()
+        timer.join()
         con.close()
 
 
@@ -79,9 +87,13 @@ def _check(sql: str) -> None:
         raise InputError(_first_lines(error), where="query") from None
     if len(statements) != 1:
         raise InputError(f"one statement is expected, not {len(statements)}", where="query")
-    if statements[0].type not in READS:
+    try:
+        kind = statements[0].type
+    except ValueError:  # one that the Python package has no name for
+        kind = None
+    if kind not in READS:
         raise InputError(
-            f"only reading is possible here, not {statements[0].type.name}",
+            f"only reading is possible here, not {kind.name if kind else 'this'}",
             where="query",
             remedy="results change through `isoline results ingest` and results/overrides.yaml",
         )
