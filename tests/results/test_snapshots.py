@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from isoline.results.ingest import ingest
-from isoline.results.snapshots import NEWEST, lost_points, run_ids, snapshot_points
+from isoline.results.schema import BY_NAME
+from isoline.results.snapshots import (
+    NEWEST,
+    lost_points,
+    run_ids,
+    snapshot_points,
+    steady_frame,
+    steady_types,
+)
 from isoline.results.warehouse import open_reader
 from isoline.settings import Settings
 
@@ -191,4 +200,20 @@ def test_only_the_snapshot_right_before_can_be_lost_from(bundles: Any, settings:
     ingest(settings)
     con = open_reader(settings.warehouse)
     assert lost_points(con) == []
+    con.close()
+
+
+def test_frames_are_steady_whatever_way_they_come(bundles: Any, settings: Settings, plan: Any) -> None:
+    """The database's arrays and pandas' own reading give the same frame: types, lists, nothing for null."""
+    bundles.make_run(settings.store, plan, RUNS[0], {(4, 1): bundles.Outcome(reasons=("server_died",))})
+    bundles.make_run(settings.store, plan, RUNS[1], {(1, 1): None})
+    ingest(settings)
+    con = open_reader(settings.warehouse)
+    for where in ("true", "got", "NOT got", "false", "verdict = 'invalid'"):
+        sql = f"SELECT * FROM points WHERE {where} ORDER BY run_id, point_id"
+        fast, plain = steady_frame(con.execute(sql)), steady_types(con.execute(sql).df())
+        kinds = dict(BY_NAME["points"].columns)
+        for name in plain:
+            if kinds[name] != "BOOLEAN" or len(plain):  # of no rows nobody knows whether some are null
+                pd.testing.assert_series_equal(fast[name], plain[name], obj=f"{where}: {name}")
     con.close()

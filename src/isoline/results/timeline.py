@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from isoline.results.snapshots import FILTERS, steady_types
+from isoline.results.snapshots import FILTERS, steady_frame
 from isoline.results.warehouse import Connection
 
 NOTES: tuple[str, ...] = ("image", "engine", "driver", "node", "client")
@@ -49,7 +49,7 @@ def timeline_points(con: Connection, **filters: str | None) -> pd.DataFrame:
         raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
     chosen = {name: value for name, value in filters.items() if value is not None}
     where = "".join(f" AND p.{name} = ?" for name in chosen)
-    frame = steady_types(con.execute(_SQL.format(where=where), list(chosen.values())).df())
+    frame = steady_frame(con.execute(_SQL.format(where=where), list(chosen.values())))
     for name in NOTES:
         texts = [value if isinstance(value, str) else None for value in frame[f"note_{name}"]]
         frame[f"note_{name}"] = pd.Series(texts, index=frame.index, dtype=object)
