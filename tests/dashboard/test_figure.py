@@ -65,8 +65,12 @@ def test_marks_say_partial_unofficial_and_dominated(source: Source, look: Look) 
 
 
 def test_missing_values_are_not_drawn(source: Source, look: Look) -> None:
-    """With an axis that nobody has, nothing is drawn: no point at 0."""
-    assert build_figure(view_of("?x=ttft_p99_ms", source, look.palette))["data"] == []
+    """With an axis that nobody has, nothing is drawn, no point at 0; the empty picture says why."""
+    figure = build_figure(view_of("?x=ttft_p99_ms", source, look.palette))
+    assert figure["data"] == []
+    (said,) = figure["layout"]["annotations"]
+    assert said["text"].startswith("Nothing here says its time to first token p99.")
+    assert build_figure(view_of("", source, look.palette))["layout"]["annotations"] == []
 
 
 def test_the_figure_is_one_that_plotly_accepts(source: Source, look: Look) -> None:

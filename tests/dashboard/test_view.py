@@ -30,6 +30,23 @@ def test_one_scenario_at_a_time_with_its_own_axes(source: Source, look: Look) ->
     assert (trace.x.name, trace.y.name) == ("e2e_interactivity_p90_tps", "output_tps_per_gpu")
 
 
+def test_what_is_shown_first_can_be_drawn(
+    warehouse_path: Path, make_point: Maker, make_warehouse: Callable[..., None], look: Look
+) -> None:
+    """A model with many points and no number of GPUs comes after one whose points have both axes; official
+    points come before all."""
+
+    def of(model: str, levels: tuple[int, ...], **more: Any) -> Rows:
+        return [make_point(level, recipe_id=f"{model}/r", curve={"model": model}, **more) for level in levels]
+
+    many = of("many", (1, 2, 4, 8), official=False, total_tps_per_gpu=None)
+    few = of("few", (1, 2), official=False)
+    make_warehouse(warehouse_path, [*many, *few])
+    assert view_of("", Source(warehouse_path, 5.0), look.palette).state.model == "few"
+    make_warehouse(warehouse_path.with_name("more.duckdb"), [*many, *few, *of("zz", (1,))])
+    assert view_of("", Source(warehouse_path.with_name("more.duckdb"), 5.0), look.palette).state.model == "zz"
+
+
 def test_the_frontier_is_that_of_the_displayed_axes(source: Source, look: Look) -> None:
     """Concurrency 8 is on the frontier of total, and not on that of output throughput."""
     total = _frontier(view_of("", source, look.palette))

@@ -87,18 +87,26 @@ def known_values(frame: pd.DataFrame, runs: Sequence[str]) -> Known:
     return Known({**values, "run": tuple(runs), "x": SELECTABLE, "y": SELECTABLE})
 
 
-def _most_points(frame: pd.DataFrame, column: str) -> str | None:
+def _richest(frame: pd.DataFrame, column: str) -> str | None:
+    """The value with most to see: official points, then points with a value on both axes, then any."""
     if frame.empty:
         return None
-    counts = frame[column].value_counts()
-    return str(min(counts[counts == counts.max()].index))
+    drawn = pd.Series(False, index=frame.index)
+    for kind, rows in frame.groupby("scenario_kind", dropna=False):
+        axes = AXES.get(str(kind), AXES["fixed_length"])
+        if axes.x in rows and axes.y in rows:
+            drawn[rows.index] = rows[axes.x].notna() & rows[axes.y].notna()
+    official = frame["official"].fillna(False).astype(bool)
+    worth = pd.DataFrame({"of": frame[column], "official": official & drawn, "drawn": drawn, "all": True})
+    sums = worth.groupby("of").sum().sort_index()
+    return str(sums.sort_values(["official", "drawn", "all"], ascending=False, kind="stable").index[0])
 
 
 def complete(state: PageState, frame: pd.DataFrame) -> tuple[PageState, Choices, list[str]]:
     """Fill in what was not chosen, and correct what does not go together.
 
     Model and scenario are always exactly one: points of different ones share no picture. The
-    default is the one with most points. Axes default to those of the scenario's kind.
+    default is the one with most to see. Axes default to those of the scenario's kind.
 
     :param frame: all rows of the snapshot or run.
     :return: the complete state, what can be chosen beside it, and a note for each correction.
@@ -107,14 +115,14 @@ def complete(state: PageState, frame: pd.DataFrame) -> tuple[PageState, Choices,
         return state, Choices(), []
     notes: list[str] = []
     models = _distinct(frame["model"])
-    model = state.model or _most_points(frame, "model")
+    model = state.model or _richest(frame, "model")
     of_model = frame[frame["model"] == model]
     scenarios = _distinct(of_model["scenario"])
     scenario = state.scenario
     if scenario is None or scenario not in scenarios:
         if scenario is not None:
             notes.append(f"{model} was not measured in the scenario {scenario}.")
-        scenario = _most_points(of_model, "scenario")
+        scenario = _richest(of_model, "scenario")
     rows = of_model[of_model["scenario"] == scenario]
     found = {
         "precisions": _distinct(rows["weight_precision"]),

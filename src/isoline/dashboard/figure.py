@@ -156,6 +156,30 @@ def _axis(axis: str, metric: Metric) -> dict[str, Any]:
     }
 
 
+def _nothing(view: View) -> dict[str, Any]:
+    """Why the picture is empty, in its middle."""
+    rows = view.rows
+    lacking = [
+        metric_title(metric.name).split(" (")[0]
+        for metric, values in ((view.y, [row.y for row in rows]), (view.x, [row.x for row in rows]))
+        if all(value is None for value in values)
+    ]
+    text = "No point of this selection"
+    if rows and lacking:
+        text = f"Nothing here says its {' or its '.join(name[0].lower() + name[1:] for name in lacking)}"
+    elif rows:
+        text = "No point here has a value on both axes"
+    return {
+        "text": f"{html.escape(text)}.<br>Choose other axes or another selection.",
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0.5,
+        "y": 0.5,
+        "showarrow": False,
+        "font": {"size": 14, "color": "#5b6675"},
+    }
+
+
 def build_figure(view: View) -> dict[str, Any]:
     """The figure of a view. A point without a value on an axis is not drawn, never drawn at 0."""
     traces: list[dict[str, Any]] = []
@@ -169,6 +193,7 @@ def build_figure(view: View) -> dict[str, Any]:
         if rows:
             traces.append(_marker_trace(view, curve, rows, labels))
     traces += _ring(everything, view.state.point)
+    annotations = [] if everything else [_nothing(view)]
     layout: dict[str, Any] = {
         "xaxis": _axis("x", view.x),
         "yaxis": _axis("y", view.y),
@@ -178,6 +203,7 @@ def build_figure(view: View) -> dict[str, Any]:
         "font": {"family": "system-ui, sans-serif", "size": 12, "color": "#1f2a37"},
         "hovermode": "closest",
         "hoverlabel": {"align": "left", "bgcolor": "#ffffff", "font": {"color": "#1f2a37"}},
+        "annotations": annotations,
         "clickmode": "event",
         "dragmode": "pan",
         "showlegend": False,  # the key under the picture says it, and wraps on a phone
