@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,8 @@ import pytest
 from isoline.catalog.documents import DocumentError
 from isoline.errors import IncompleteError, InfraError, InputError
 from isoline.results import bundle
+from isoline.results.arrivals.bring import bring
+from isoline.results.import_store import Said
 from isoline.results.ingest import ingest
 from isoline.results.maintain import rebuild, verify
 from isoline.results.rederive import rederive
@@ -335,3 +338,22 @@ def test_wrong_rules_are_refused(old: Settings) -> None:
     path.unlink()
     with pytest.raises(InputError, match="no rules of retention"):
         thin(old)
+
+
+def test_thinned_bundles_come_from_stores_but_not_from_jobs(old: Settings, tmp_path: Path) -> None:
+    """Another store's thinned run is taken in; an archive of a job hides nothing behind a tombstone."""
+    thin(old, now=later(401))
+    run = next(old.store.glob(f"*/*/*/{RUN}"))
+    other = replace(old, store=tmp_path / "other", warehouse=tmp_path / "other.duckdb")
+    other.store.mkdir()
+    with tarfile.open(tmp_path / "job.tar", "w") as made:
+        made.add(run, run.name)
+    arrived, _ = bring(other.store, [str(tmp_path / "job.tar")], Said())
+    assert {bad.reason for bad in arrived.refused} == {
+        "a tombstone in an archive: thinned bundles come from stores alone"
+    }
+    arrived, _ = bring(other.store, [str(old.store)], Said())
+    assert arrived.refused == []
+    ingest(other)
+    assert verify(other) == []
+    assert content(other.warehouse) == content(old.warehouse)

@@ -133,7 +133,7 @@ def load_retention(project: Path) -> Retention:
     """
     path = project / "results" / "retention.yaml"
     if not path.exists():
-        raise InputError("no rules of retention", where=str(path), remedy="write them, as in docs/results.md")
+        raise InputError("no rules of retention", where=str(path), remedy="write them, as in docs/warehouse.md")
     return load_document(path, Retention, root=project)
 
 

@@ -171,6 +171,9 @@ def _stage(
             if bundle.bundle_digest(bundle.read_manifest(final)) == bundle.bundle_digest(manifest):
                 return None
             raise IncompleteError(OTHER)
+        if place.tombstone is not None and source.is_job:
+            # What is gone cannot be derived again: a forged bundle would pass for an old one.
+            raise IncompleteError("a tombstone in an archive: thinned bundles come from stores alone")
         if place.tombstone is not None:
             source.copy({place.tombstone: tombstone_path(folder)})
         _fetch(source, listed, place, manifest, folder)

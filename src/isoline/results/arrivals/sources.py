@@ -36,10 +36,14 @@ class Entry:
 
 
 class Source(Protocol):
-    """Files by path. ``name`` is for messages; ``above`` are the folders that the source itself lies in."""
+    """Files by path. ``name`` is for messages; ``above`` are the folders that the source itself lies in.
+
+    :ivar is_job: it came from a job, not from a store: nothing was thinned there in good faith.
+    """
 
     name: str
     above: tuple[str, ...]
+    is_job: bool
 
     def files(self) -> Mapping[str, Entry]:
         """Every plain file; a path that is none of ours to make is left out."""
@@ -54,14 +58,15 @@ class Source(Protocol):
 class FolderSource:
     """A folder of this machine. Links are not followed.
 
-    :param link: its files are linked, not copied: for a folder that nobody else writes and that is
-        thrown away.
+    :param link: it is an unpacked archive. Its files are linked, not copied: nobody else writes them, and
+        they are thrown away.
     """
 
     def __init__(self, folder: Path, name: str, *, link: bool = False) -> None:
         self.folder = folder
         self.name = name
         self.above = folder.resolve().parts[-1:]
+        self.is_job = link
         self._link = link
 
     def files(self) -> Mapping[str, Entry]:
@@ -97,6 +102,7 @@ class S3Source:
         self.name = url
         self._root = s3_root(url)
         self.above = tuple(self._root.split("/"))
+        self.is_job = False
         self._system = s3_system()
 
     def files(self) -> Mapping[str, Entry]:
