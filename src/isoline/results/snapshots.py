@@ -215,9 +215,12 @@ def _steady(values: Any, kind: str | None) -> Any:
     if data.dtype.kind == "M":
         return np.where(mask, np.datetime64("NaT"), data)
     if kind == "VARCHAR[]":
-        lists = [[] if absent else list(value) for value, absent in zip(data, mask, strict=True)]
+        lists: list[Any] = [[] if absent else list(item) for item, absent in zip(data, mask, strict=True)]
         return pd.Series(lists, dtype=object)
-    return pd.Series(np.where(mask, None, data), dtype=object) if data.dtype.kind == "O" else data
+    if data.dtype.kind == "O":
+        texts: list[Any] = [None if absent else item for item, absent in zip(data, mask, strict=True)]
+        return pd.Series(texts, dtype=object)
+    return data
 
 
 def steady_types(frame: pd.DataFrame) -> pd.DataFrame:
