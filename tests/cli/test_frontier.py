@@ -14,7 +14,7 @@ import pytest
 from isoline.cli.main import run
 from isoline.results.ingest import ingest
 from isoline.results.schema import BY_NAME
-from isoline.results.warehouse import insert, open_writer
+from isoline.results.warehouse import insert, open_reader, open_writer
 from isoline.settings import load_settings
 
 OLD = "20260101T000000Z-demo-aaaaaa"
@@ -232,3 +232,52 @@ def test_sealed_bundles_give_within_run_intervals(
         path.unlink()  # thinned
     (curve,) = document(capsys)
     assert {row["y_interval"] for row in curve["points"]} == {None}
+
+
+def test_any_metric_with_a_direction_is_an_axis(
+    project: Path, bundles: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that is no column of points: read from the attempt's own window; without values it is null."""
+    settings = load_settings(project)
+    bundles.make_run(settings.store, bundles.make_plan())
+    ingest(settings)
+    (curve,) = document(capsys, "--x", "interactivity_p50_tps", "--y", "icl_p50_ms")
+    assert (curve["x_metric"], curve["y_metric"]) == ("interactivity_p50_tps", "icl_p50_ms")
+    sql = """SELECT p.concurrency, m.value FROM points p JOIN metrics m USING (run_id, point_id)
+        WHERE m.name = 'icl_p50_ms' AND m."window" = p."window" """
+    con = open_reader(settings.warehouse)
+    wanted = dict(con.execute(sql).fetchall())
+    con.close()
+    assert {row["concurrency"]: row["y"] for row in curve["points"]} == wanted
+    assert len(wanted) == 4
+    # Both are better with fewer requests in flight: one point beats the others.
+    assert [row["concurrency"] for row in curve["points"] if row["frontier"]] == [1]
+    (empty,) = document(capsys, "--y", "j_per_input_token")
+    assert [(row["y"], row["frontier"]) for row in empty["points"]] == [(None, False)] * 4
+
+
+def test_cost_is_made_of_the_throughput_of_each_point(
+    project: Path, project_root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The frontier is that of the throughput; prices are those of a day; cost is never x."""
+    folder = project / "dashboard" / "prices"
+    folder.mkdir(parents=True)
+    for name in ("2026-04.yaml", "2026-10.yaml"):
+        (folder / name).write_text((project_root / "dashboard" / "prices" / name).read_text())
+    fill(project, point(OLD, 1, 60.0, 100.0, sku="h200"), point(OLD, 8, 20.0, 200.0, sku="h200"), runs=(OLD,))
+    (curve,) = document(capsys, "--y", "usd_per_m_total_tokens", "--at", "20,40")
+    assert (curve["y_metric"], curve["prices"], curve["tier"]) == (
+        "usd_per_m_total_tokens",
+        "2026-10",
+        "hyperscaler",
+    )
+    assert [row["y"] for row in curve["points"]] == pytest.approx([1.22 / 0.36, 1.22 / 0.72])
+    assert [row["frontier"] for row in curve["points"]] == [True, True]
+    assert [row["step"] for row in curve["readings"]] == pytest.approx([1.22 / 0.72, 1.22 / 0.36])
+    throughput = document(capsys, "--at", "20,40")[0]["readings"]
+    for row, other in zip(curve["readings"], throughput, strict=True):
+        assert row["estimate"] == pytest.approx(1.22 / (0.0036 * other["estimate"]))
+    assert call("--x", "usd_per_m_total_tokens") == 1
+    assert "vertical axis only" in capsys.readouterr().err
+    (unknown,) = document(capsys, "--y", "usd_per_session")
+    assert [row["y"] for row in unknown["points"]] == [None, None]

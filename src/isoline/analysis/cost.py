@@ -7,14 +7,17 @@ has no price or power, or read as zero, has no cost: None, never 0 and never inf
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from isoline.analysis.intervals import Interval
+from isoline.analysis.intervals import Interval, as_row
 from isoline.catalog.prices import Rates
 from isoline.catalog.skus import Sku
 from isoline.errors import InputError
 from isoline.results.metrics import FROM_READINGS, METRICS, FromReading, Metric
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,26 @@ def _value(made: FromReading, reading: float, rate: float) -> float:
             return rate * 1000 / reading
         case name:
             raise KeyError(name)  # a row of the registry without its formula: our own mistake
+
+
+def shown_as(name: str, rows: Sequence[Row], basis: CostBasis) -> list[Row]:
+    """Rows of a curve, or its readings, with ``name`` in the place of the throughput that it is made of.
+
+    :param rows: of :func:`isoline.analysis.curves.curve_table` or ``curve_readings``, with
+        :func:`read_as` ``(name)`` as y. The frontier stays: within one curve cost is a function of it.
+    :param basis: of the curve's SKU.
+    """
+    made = []
+    for row in rows:
+        new = {**row, "y_metric": name}
+        for column in ("y", "step", "estimate"):
+            if column in row:
+                new[column] = value_of(name, row[column], basis)
+        if row.get("y_low") is not None:
+            was = Interval(row["y_low"], row["y_high"], row["y_interval"], row["n"])
+            new |= as_row(interval_of(name, was, basis), "y")
+        made.append(new)
+    return made
 
 
 def interval_of(name: str, interval: Interval | None, basis: CostBasis) -> Interval | None:

@@ -20,7 +20,7 @@ from isoline.analysis.intervals import Interval, as_row, over_repetitions
 from isoline.analysis.readings import Reading, estimate_reading, step_reading
 from isoline.errors import InputError
 from isoline.results.identity import CURVE_FIELDS
-from isoline.results.metrics import AXES, METRICS, Axes
+from isoline.results.metrics import AXES, FROM_READINGS, METRICS, Axes
 from isoline.results.reasons import SEVERITY
 
 Row = dict[str, Any]
@@ -49,6 +49,11 @@ def better(metric: str) -> Better:
 
     :raises InputError: for an unknown name, or a metric of which neither direction is better.
     """
+    if metric in FROM_READINGS:
+        raise InputError(
+            f"{metric} is made of readings of {FROM_READINGS[metric].of}; it can be the vertical axis only",
+            remedy="choose a metric that is measured",
+        )
     if metric not in METRICS:
         raise InputError(f"unknown metric {metric!r}", remedy="docs/metrics.md names them all")
     direction = METRICS[metric].better

@@ -55,8 +55,8 @@ def compare(
     values = parse_at(at)
     moment = moment_at(settings.warehouse, as_of)
     filters = {"model": model, "scenario": scenario}
-    points = select(settings, filters, moment=moment)
     y = read_as(metric) if metric else None
+    points = select(settings, filters, moment=moment, metrics=(x, y))
     parts = [one_curve(points, text, name) for name, text in (("A", a), ("B", b))]
     curves = [_curve(settings, part, x, y, name) for part, name in zip(parts, "AB", strict=True)]
     one, other = curves

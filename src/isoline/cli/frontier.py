@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isoline.cli.compare import cost_bases
 from isoline.cli.options import (
     AsOfOption,
     EngineOption,
@@ -15,11 +16,13 @@ from isoline.cli.options import (
     PrecisionOption,
     ScenarioOption,
     SkuOption,
+    TierOption,
     XOption,
     YOption,
 )
 from isoline.cli.output import FormatOption, cell_text, emit
 from isoline.cli.selection import parse_at, requests_of, select, select_published
+from isoline.errors import InputError
 from isoline.settings import load_settings
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ def frontier(
         str | None,
         typer.Option(metavar="X,X,...", help="Read the frontier at these values of x (CSV: only these)."),
     ] = None,
+    tier: TierOption = None,
     as_of: AsOfOption = None,
     from_: Annotated[
         str | None,
@@ -61,14 +65,17 @@ def frontier(
     Shows of each curve its newest complete run, unless --sweep or --run says otherwise. A point is
     the median of its valid repetitions. A step reading is the best y that was measured at x or better;
     an estimate is interpolated between measured points. What the snapshot before had and this one has
-    not is said on standard error, and in the notes of the JSON.
+    not is said on standard error, and in the notes of the JSON. Axes are metrics of docs/metrics.md that have
+    a better direction; cost (such as usd_per_m_total_tokens) only upwards, made of readings of throughput.
     """
+    from isoline.analysis.cost import CostBasis, read_as, shown_as
     from isoline.analysis.curves import curve_groups, curve_readings, curve_table
     from isoline.analysis.within import within_of
     from isoline.cli.notes import lost_notes, run_notes, warn
     from isoline.results.asof import moment_at
 
     values = parse_at(at)
+    read = None if y is None else read_as(y)  # cost is made of a throughput
     filters = {
         "model": model,
         "scenario": scenario,
@@ -77,29 +84,38 @@ def frontier(
         "weight_precision": precision,
     }
     lost: Mapping[str, Sequence[str]] = {}
+    bases: dict[str, CostBasis] = {}
     if from_ is None:
         settings = load_settings()
         moment = moment_at(settings.warehouse, as_of)
-        points = select(settings, filters, sweep=sweep, run=run, moment=moment)
+        points = select(settings, filters, sweep=sweep, run=run, moment=moment, metrics=(x, read))
         if sweep is None and run is None:  # where a run is named, nothing was there before
             lost = lost_notes(settings, filters, moment)
-        rows = curve_table(points, x, y)
+        rows = curve_table(points, x, read)
         shown = dict.fromkeys(row[axis] for row in rows for axis in ("x_metric", "y_metric"))
         within = within_of(points, shown, lambda path: requests_of(settings.store / path))
         if within:
-            rows = curve_table(points, x, y, within=within)
+            rows = curve_table(points, x, read, within=within)
+        if read != y:
+            skus = sorted({row["sku"] for row in rows})
+            bases = dict(zip(skus, cost_bases(settings, skus, tier, moment), strict=True))
     else:
         points = select_published(from_, filters, {"sweep": sweep, "run": run, "as-of": as_of})
+        if read != y:
+            raise InputError(
+                "a published snapshot has no prices", where="--y", remedy="choose a measured one"
+            )
         rows = curve_table(points, x, y)
     notes = run_notes(points)
-    curves = [
-        {
-            **curve_document(part, curve_readings(part, values), points),
-            "as_of": as_of,
-            "notes": [*notes.get(key, ()), *lost.get(key, ())],
-        }
-        for key, part in curve_groups(rows).items()
-    ]
+    curves = []
+    for key, part in curve_groups(rows).items():
+        readings = curve_readings(part, values)
+        basis = bases.get(part[0]["sku"], CostBasis())
+        if y is not None and read != y:
+            part, readings = shown_as(y, part, basis), shown_as(y, readings, basis)
+        said = {"as_of": as_of, "notes": [*notes.get(key, ()), *lost.get(key, ())]}
+        priced = {"prices": basis.prices, "tier": basis.tier} if bases else {}
+        curves.append({**curve_document(part, readings, points), **priced, **said})
     if format == "csv":
         warn(line for lines in notes.values() for line in lines)
     if format != "json":
@@ -156,6 +172,7 @@ def print_curve(curve: Row, points: pd.DataFrame) -> None:
     title = " · ".join("unknown" if part is None else str(part) for part in parts)
     window = f", {curve['window']} window" if curve["window"] else ""
     then = f", as of {curve['as_of']}" if curve["as_of"] else ""
+    then += f", prices {curve['prices']} {curve['tier']}" if curve.get("prices") else ""
     title += f"\nrun {curve['run_id']}{window}{then}: {len(rows)} points, {kept} on the frontier"
     emit([_table_row(row) for row in rows], "table", title=title)
     for row in decided(points):

@@ -68,6 +68,8 @@ def history(
     from isoline.analysis.noise import constants_of
     from isoline.results.accepted import load_accepted
     from isoline.results.asof import moment_at, open_at
+    from isoline.results.metrics import METRICS
+    from isoline.results.snapshots import with_metrics
     from isoline.results.timeline import timeline_points
 
     settings = load_settings()
@@ -87,6 +89,7 @@ def history(
         if points.empty:
             refuse_unknown(filters, timeline_points(con))
             raise InputError("no published run matches", remedy="leave a filter out, or measure a night")
+        points = with_metrics(con, points, [name for name in (x, metric) if name in METRICS])
     finally:
         con.close()
     accepted = load_accepted(settings.project)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,14 +61,17 @@ def select(
     sweep: str | None = None,
     run: str | None = None,
     moment: Moment | None = None,
+    metrics: Iterable[str | None] = (),
 ) -> pd.DataFrame:
     """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
 
     :param moment: as it was then; None: as it is.
+    :param metrics: what must be a column, also where it is none of the headline.
     :raises InputError: when nothing matches; names what there is.
     """
     from isoline.results.asof import open_at
-    from isoline.results.snapshots import NEWEST, snapshot_points
+    from isoline.results.metrics import METRICS
+    from isoline.results.snapshots import NEWEST, snapshot_points, with_metrics
 
     con = open_at(settings.warehouse, moment)
     try:
@@ -98,7 +101,7 @@ def select(
                 )
             refuse_unknown(filters, everything)
             raise InputError("no points match all of these filters", remedy="leave one of them out")
-        return points
+        return with_metrics(con, points, [name for name in metrics if name in METRICS])
     finally:
         con.close()
 

@@ -42,7 +42,7 @@ def target(
         raise InputError("one value of x", where="--at", remedy="write for example --at 40")
     moment = moment_at(settings.warehouse, as_of)
     filters = {"model": model, "scenario": scenario, "sku": sku}
-    points = select(settings, filters, moment=moment)
+    points = select(settings, filters, moment=moment, metrics=(x, y))
     own = points[(points["kind"] == "measured") & (points["source"] == "own")]
     rows = targets(
         own,

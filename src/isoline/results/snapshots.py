@@ -5,7 +5,7 @@ Never stitched point by point: every row of a curve comes from one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,35 @@ def snapshot_points(con: Connection, *, run: str | None = None, **filters: str |
     lines = [decided(*place) for place in places]
     frame["decisions"] = pd.Series(lines, index=frame.index, dtype=object)
     return frame
+
+
+def with_metrics(con: Connection, points: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """The same points with metrics as columns that ``points`` has none for, each of the point's own window.
+
+    A name that no attempt has a value of becomes a column of NaN.
+
+    :param con: the reader that the points are from.
+    :param names: of the registry; those that are columns already are passed over.
+    """
+    wanted = [name for name in dict.fromkeys(names) if name not in points]
+    if not wanted:
+        return points
+    found: dict[tuple[Any, ...], float] = {}
+    rows = con.execute(
+        """SELECT run_id, point_id, attempt, "window", name, value FROM metrics
+        WHERE list_contains($names, name) AND list_contains($runs, run_id) AND value IS NOT NULL""",
+        {"names": wanted, "runs": sorted(set(points["measured_in"].dropna()))},
+    ).fetchall()
+    for *place, value in rows:
+        found[tuple(place)] = value
+    places = list(
+        zip(
+            *(points[name] for name in ("measured_in", "point_id", "counting_attempt", "window")), strict=True
+        )
+    )
+    return points.assign(
+        **{name: np.array([found.get((*place, name), np.nan) for place in places]) for name in wanted}
+    )
 
 
 def _where(filters: Mapping[str, str | None]) -> tuple[str, str, dict[str, str]]:
