@@ -29,7 +29,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[1]
 SCRIPT = PROJECT / "src/isoline/runners/engines/llamacpp_server.py"
 REPOSITORY = "localhost/isoline-llamacpp"
-FORMAT = 1
+FORMAT = 2
 """Counts changes of this script that change the image; part of the key."""
 
 PROGRAMS = ("sh", "cat", "rm", "chown", "ls", "sleep", "mkdir")
@@ -185,6 +185,8 @@ def write_archive(layer: Path, ref: str, user: str, into: Path) -> str:
             "created": "1970-01-01T00:00:00Z",
             "config": {"Env": ENV, "User": user, "WorkingDir": "/tmp", "Entrypoint": ["python3"]},
             "rootfs": {"type": "layers", "diff_ids": [layer_digest]},
+            # As many as layers: without it no other image can be made of this one.
+            "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "tools/llamacpp_image.py"}],
         }
     )
     kind = "application/vnd.oci.image"

@@ -64,11 +64,14 @@ def test_reasons(project_root: Path) -> None:
     assert said({"launcher": "process"}) == "launcher process needs packages"
     assert said({"launcher": "simulated"}) == "launcher simulated starts nothing"
     assert "does not come out even on nodes of 3" in (said({"accelerators": 3}) or "")
-    docker = gb300.slurm.model_copy(update={"container": "docker"})
+    docker = gb300.slurm.model_copy(update={"container": "docker", "image_cache": "/i"})
     assert "is started by MPI" in (said({"slurm": docker}) or "")
     assert fitting(recipe, gb300.model_copy(update={"accelerators": 8, "slurm": docker}), engine) == [
         topology.label() for topology in recipe.topologies
     ]
+    without = docker.model_copy(update={"image_cache": None})
+    whole = {"accelerators": 8, "slurm": without}
+    assert "ai-dynamo" in (said(whole) or "") and "no folder for such an image" in (said(whole) or "")
     atom = load_catalog().engines["atom"]
     assert why_not(recipe, wide, gb300, atom) == "nothing says how ATOM spreads a worker over 2 nodes"
 

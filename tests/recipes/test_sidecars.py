@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Pool, load_pool, pools_of
 from isoline.errors import InputError
 from isoline.recipes.deployment import DOTTED, PLACEHOLDERS, Command, deployment_of, placeholders_in
+from isoline.recipes.fits import why_not
 from isoline.recipes.load import LoadedRecipe, load_recipe, recipe_ids
 from isoline.recipes.render import Inputs, Shape, render
 from isoline.recipes.schema import Recipe
@@ -115,14 +117,14 @@ def test_every_placeholder_of_every_rendering_is_known(project_root: Path) -> No
     for pool in pools_of(project_root):
         pools.setdefault(pool.sku, []).append(pool)
     seen: set[str] = set()
+    engines = load_catalog().engines
     recipes = [load_recipe(project_root, name) for name in recipe_ids(project_root)]
     for loaded in recipes:
         recipe = loaded.recipe
+        complete = recipe.model_copy(update={"incomplete": []})  # such ones are planned all the same
         for pool in pools.get(recipe.sku, []):
-            if (pool.launcher == "process") != (recipe.image.packages is not None):
-                continue
             for topology in recipe.topologies:
-                if topology.gpus > pool.total_accelerators:
+                if why_not(complete, topology, pool, engines[recipe.engine]):
                     continue
                 for scenario, use in recipe.scenarios.items():
                     if not (levels := use.at(topology.label())):

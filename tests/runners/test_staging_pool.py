@@ -258,6 +258,36 @@ def test_a_single_file_of_weights(settings: Settings, tmp_path: Path, docker: Pa
     assert not (here / "models" / digest / "m.gguf").exists()
 
 
+def test_a_launch_whose_sidecars_need_packages(
+    settings: Settings, launch: PlanLaunch, tmp_path: Path, hub: Any, docker: Path
+) -> None:
+    """Base and the image with them are staged in this order, and without either the launch is not staged;
+    nodes under Slurm that load a file need the one with packages alone."""
+    router = {**launch.identity["commands"][0], "name": "router", "packages": ["a==1"], "gpus": 0}
+    identity = {**launch.identity, "commands": [*launch.identity["commands"], router]}
+    launch = launch.model_copy(update={"identity": identity})
+    pool = container_pool(tmp_path)
+    items = [item for item in items_of_plan(pool, [launch], {}) if item.kind in ("image", "derived")]
+    assert [item.kind for item in items] == ["image", "derived"]
+    stage_pool(settings, pool, [item for item in items_of_launch(pool, launch) if item.kind != "derived"])
+    (missing,) = missing_inputs(settings, pool, launch)
+    assert missing == f"image {items[1].id} ({REF} with a==1) is not staged on local"
+    (docker / "docker").write_text(
+        (docker / "docker")
+        .read_text()
+        .replace(
+            "*) exit 1",
+            f'build*) cat >{docker}/made; touch "{docker}/$(echo "$6" | tr "/:@" "---")";;\n*) exit 1',
+        )
+    )
+    assert [row.state for row in stage_pool(settings, pool, items)] == ["there", "staged"]
+    assert f"FROM vllm/vllm-openai@sha256:{DIGEST}\n" in (docker / "made").read_text()
+    assert missing_inputs(settings, pool, launch) == []
+    slurm = {"partition": "gpu", "container": "docker", "image_cache": "/images"}
+    loads = container_pool(tmp_path, launcher="slurm", slurm=slurm)
+    assert next(item.kind for item in items_of_launch(loads, launch)) == "derived"
+
+
 def test_a_slurm_pool_imports_its_image_once(
     settings: Settings, launch: PlanLaunch, tmp_path: Path, hub: Any, docker: Path
 ) -> None:

@@ -166,7 +166,7 @@ def _row(recipe_id: str, scenario: str, label: str, level: int, rendered: Render
         "gpus": rendered.deployment.gpus,
         "launch_digest": rendered.launch_digest,
         "is_resolved": rendered.is_resolved,
-        "image": rendered.deployment.image,
+        "image": rendered.deployment.used_image,
         "commands": [
             {"name": item.name, "gpus_per_worker": item.gpus, **item.identity()}
             for item in rendered.deployment.commands

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from isoline.recipes.topology import RoleName
+from isoline.results.identity import digest
 
 PLACEHOLDER = re.compile(
     r"\{(?:port\.[a-z][a-z0-9_]*|(?:file|content)\.[A-Za-z0-9._-]+|host\.[a-z][a-z0-9_]*|owner\.[a-z]+"
@@ -98,7 +99,7 @@ class Command:
 class Deployment:
     """One launch: sidecars that come before, the workers of each role, sidecars that come after."""
 
-    image: str | None  # reference; None for launcher process
+    image: str | None  # the engine's, a reference; None for launcher process
     before: tuple[Command, ...]
     workers: tuple[Command, ...]
     after: tuple[Command, ...]
@@ -109,6 +110,16 @@ class Deployment:
         return (*self.before, *self.workers, *self.after)
 
     @property
+    def packages(self) -> tuple[str, ...]:
+        """What the image lacks, of all programs: workers import what their sidecars brought."""
+        return tuple(sorted({package for item in self.commands for package in item.packages}))
+
+    @property
+    def used_image(self) -> str | None:
+        """What programs run in: the image itself, or the one that staging makes of it and the packages."""
+        return derived_name(self.image, self.packages) if self.image and self.packages else self.image
+
+    @property
     def entry(self) -> Command:
         """Who answers requests: the entry sidecar, else the only role's worker."""
         return next((item for item in self.after if item.is_entry), self.workers[0])
@@ -117,6 +128,15 @@ class Deployment:
     def gpus(self) -> int:
         """Devices of all workers."""
         return sum(item.gpus * item.workers for item in self.workers)
+
+
+DERIVED = "localhost/isoline-derived"
+"""Images that staging makes. No registry has them, so none is asked."""
+
+
+def derived_name(base: str, packages: Sequence[str]) -> str:
+    """The name of an image with packages: the same for the same base and packages, nothing else."""
+    return f"{DERIVED}:{digest({'base': base, 'packages': sorted(packages)})[:32]}"
 
 
 def deployment_of(identity: Mapping[str, Any]) -> Deployment:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from isoline.catalog.engines import Engine
 from isoline.catalog.pools import Pool
 from isoline.errors import InputError
+from isoline.recipes.derived import why_no_image
 from isoline.recipes.placement import nodes_of_worker
 from isoline.recipes.schema import Recipe
 from isoline.recipes.topology import Topology
@@ -23,6 +24,10 @@ def why_not(recipe: Recipe, topology: Topology, pool: Pool, engine: Engine) -> s
         return f"launcher {pool.launcher} starts nothing"
     if topology.gpus > pool.total_accelerators:
         return f"{topology.gpus} accelerators are needed, a launch has {pool.total_accelerators}"
+    sidecars = [item for item in recipe.sidecars if item.counts_for(topology.label())]
+    packages = sorted({package for item in sidecars for package in item.packages})
+    if found := why_no_image(packages, pool):
+        return found[0]
     for role in topology.roles.values():
         try:
             nodes = nodes_of_worker(role.gpus_per_worker, pool.accelerators)

@@ -15,6 +15,7 @@ from isoline.catalog.pools import Pool
 from isoline.errors import InputError
 from isoline.recipes.acceptance import acceptance_flags, golden_length
 from isoline.recipes.deployment import Command, Deployment
+from isoline.recipes.derived import check_packages
 from isoline.recipes.engine_flags import topology_flags
 from isoline.recipes.expressions import ExpressionError, Number
 from isoline.recipes.inputs import Inputs as Inputs
@@ -107,6 +108,7 @@ def render(
     before, after = _sidecars(loaded, topology, pool, shape, top, workers[0].config_files)
     image = image_of(recipe, inputs.images)
     deployment = Deployment(image, before, tuple(workers), after)
+    check_packages(deployment, pool, loaded.recipe_id)
     rendered = RenderedLaunch(
         deployment,
         _identity(loaded, model, topology, pool, inputs, deployment, is_twin=is_twin),

@@ -35,7 +35,8 @@ class Sidecar(Document):
     order: Literal["before", "after"] = "before"
     is_entry: bool = False
     ready: str | None = None  # a path that answers 200 when it is up
-    packages: list[str] = []  # what the image lacks, pinned with ==
+    # What the image lacks, each of one version: name==version, or name @ git+https://…@<commit>.
+    packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][^\x00-\x1f\x7f{}]*$")]] = []
     per_gpu: bool = False  # one for each device of a worker
     when: Condition | None = None
 

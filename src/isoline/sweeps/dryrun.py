@@ -84,6 +84,9 @@ def _preflight(pool: Pool) -> Iterator[str]:
 
 def _image(launch: PlanLaunch) -> str:
     image = launch.identity["image"]
+    deployment = deployment_of(launch.identity)
+    if deployment.image and deployment.packages:
+        return f"{deployment.image} with {', '.join(deployment.packages)}"
     return str(image["ref"]) if image.get("ref") else "packages " + ", ".join(image.get("packages", []))
 
 

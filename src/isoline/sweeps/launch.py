@@ -282,7 +282,7 @@ class LaunchRun:
         if should_stop():
             raise StoppedError("interrupted")
         self.around.begin()
-        self.compiled = self.around.compile_cache(spec.deployment.image)
+        self.compiled = self.around.compile_cache(spec.deployment.used_image)
         if self.compiled is not None:
             spec = replace(spec, compile_cache=self.compiled.path)
         with self.phases.phase("start"):

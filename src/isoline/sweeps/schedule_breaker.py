@@ -58,9 +58,15 @@ def image_key(launch: PlanLaunch) -> str:
 
     An image of another digest, or other package versions, is another key.
     """
+    brought = {
+        item for command in launch.identity.get("commands") or () for item in command.get("packages") or ()
+    }
     image: Mapping[str, Any] = launch.identity.get("image") or {}
     sku = launch.identity.get("sku", "")
     named = image.get("ref") or " ".join(image.get("packages") or ()) or "no image"
+    if brought:
+        image = {**image, "brought": sorted(brought)}
+        named = f"{named} with {', '.join(sorted(brought))}"
     return f"{named} [{digest(dict(image))[:6]}] on {sku}"
 
 

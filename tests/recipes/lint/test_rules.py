@@ -83,6 +83,25 @@ BAD = [
     Bad(
         "image", AGG, "sglang:v0.5.16", "sglang:latest", "the tag of lmsysorg/sglang:latest moves", "warning"
     ),
+    Bad(
+        "packages",
+        AGG,
+        "ready: /health",
+        "ready: /health\n    packages: [a-b]",
+        "'a-b' is no one version",
+        at="[a-b]",
+    ),
+    Bad(
+        "packages",
+        AGG,
+        "ready: /health",
+        'ready: /health\n    packages: [a-b==1, "a_b @ git+https://h/a@main", "a_b==2"]',
+        "'a_b==2', and 'a-b==1' beside it: a launch has one image for all programs",
+        at="[a-b==1",
+    ),
+    Bad(
+        "schema", AGG, "ready: /health", "ready: /health\n    packages: [--pre]", "should match", at="[--pre"
+    ),
     Bad("devices", AGG, "{tp: 8}", "{tp: 12}", "a worker takes 12 devices"),
     Bad(
         "devices",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
@@ -12,6 +13,7 @@ from pydantic import Field
 from isoline.catalog.documents import Document, load_document, nearest
 from isoline.catalog.facts import DATA
 from isoline.catalog.sourced import Sourced
+from isoline.recipes.derived import is_pinned
 from isoline.recipes.lint.arguments import image_text
 from isoline.recipes.lint.base import Context, Finding, Rule, Said
 from isoline.recipes.lint.parts import parts
@@ -98,6 +100,36 @@ def image(context: Context) -> Iterable[Finding]:
     return said
 
 
+_COMMIT = re.compile(r"@\s?[0-9a-f]{7,40}\b")
+"""Of a recipe's ``upstream``: it was recorded from files of a commit, as these are."""
+
+
+def packages(context: Context) -> Iterable[Finding]:
+    """Each package that is brought into the image is of one version, the same wherever it is named."""
+    said = Said(context, "packages", "error")
+    is_recorded = _COMMIT.search(context.recipe.upstream) is not None
+    versions: dict[str, str] = {}
+    for index, sidecar in enumerate(context.recipe.sidecars):
+        for number, package in enumerate(sidecar.packages):
+            place = ("sidecars", index, "packages", number)
+            if not is_pinned(package):
+                said.add(
+                    place,
+                    f"{package!r} is no one version, so two images of one name may differ",
+                    "write name==version, or name @ git+https://…@<40 hex digits of the commit>",
+                    severity="warning" if is_recorded else "error",  # as its source leaves it
+                )
+            name = re.split(r"[^A-Za-z0-9._-]", package)[0].lower().replace("_", "-")
+            if versions.setdefault(name, package) != package:
+                said.add(
+                    place,
+                    f"{package!r}, and {versions[name]!r} beside it: a launch has one image for all programs",
+                    "name one of the two everywhere",
+                    key=name,
+                )
+    return said
+
+
 TEMPLATE_ARGS = ("chat-template", "default-chat-template-kwargs", "chat-template-kwargs", "chat_template")
 """Arguments that set a chat template or its options, in any engine."""
 
@@ -134,6 +166,7 @@ def chat_template(context: Context) -> Iterable[Finding]:
 RULES = (
     Rule("path", "error", "the path says model, engine, SKU and precision as the content does", path),
     Rule("image", "error", "the image is of an allowed repository, and does not move", image),
+    Rule("packages", "error", "packages that are brought into the image are of one version", packages),
     Rule(
         "chat-template", "error", "a chat template is set or known where drafts are accepted", chat_template
     ),

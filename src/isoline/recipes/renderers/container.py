@@ -85,7 +85,7 @@ def container_argv(
         argv += ["--env", f"{name}={_inside(value)}"]
     words = [_inside(word) for word in command.argv]
     # The image's own entry point may be a shell script that adds arguments: ours is the program.
-    argv += ["--entrypoint", words[0], deployment.image or "{image}"]
+    argv += ["--entrypoint", words[0], deployment.used_image or "{image}"]
     return argv + words[1:]
 
 

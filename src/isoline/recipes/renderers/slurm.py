@@ -45,7 +45,7 @@ from isoline.recipes.renderers.slurm_words import (
     node_at,
     shell_word,
 )
-from isoline.recipes.renderers.text import header, quoted
+from isoline.recipes.renderers.text import header, image_text, quoted
 
 INSIDE_FILES = "/files"
 FILES_MOUNT = f"{{scratch}}/files:{INSIDE_FILES}:ro"
@@ -131,7 +131,7 @@ class _Script:
     @cached_property
     def compiled(self) -> str:
         """The folder for compiled kernels without the driver; "" where nothing is compiled."""
-        image, container = self.deployment.image, self.pool.container
+        image, container = self.deployment.used_image, self.pool.container
         if image is None or container is None or self.slurm.container == "none":
             return ""
         if not any(keeps_kernels(item, container) for item in self.deployment.workers):
@@ -142,8 +142,7 @@ class _Script:
     def rows(self) -> list[str]:
         """The whole script, line by line."""
         rows = ["#!/bin/bash", *(f"#SBATCH {quoted(option)}" for option in self._options()), ""]
-        if self.deployment.image and self.slurm.container != "none":
-            rows.append(f"# image {self.deployment.image}")
+        rows += image_text(self.deployment) if self.slurm.container != "none" else []
         rows += parts.head(self.nodes, is_shared=self.slurm.shared_home)
         if self.compiled:
             rows += parts.compiled_on_first(self.compiled)
@@ -214,7 +213,7 @@ class _Script:
         if self.runtime is None or self.slurm.image_cache is None:
             return []
         program = " ".join([*(quoted(word) for word in self._runtime_env()), self.slurm.container])
-        image = quoted(self.deployment.image or "{image}")
+        image = quoted(self.deployment.used_image or "{image}")
         return [
             f"{program} image inspect {image} >/dev/null 2>&1 || {program} load --input {{image_file}} >&2"
         ]

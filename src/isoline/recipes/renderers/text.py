@@ -26,6 +26,18 @@ def line(argv: list[str], env: dict[str, str] | None = None) -> str:
     return " ".join([*words, *(quoted(word) for word in argv)])
 
 
+def image_text(deployment: Deployment) -> list[str]:
+    """A comment that says what image programs run in, and what it is made of."""
+    if not deployment.image:
+        return []
+    if not deployment.packages:
+        return [f"# image {deployment.image}"]
+    return [
+        f"# image {deployment.used_image}, which `isoline pool stage` makes of",
+        f"#   {deployment.image} and {', '.join(deployment.packages)}",
+    ]
+
+
 def files_text(command: Command) -> list[str]:
     """The configuration files of a command, as comments with their content."""
     lines = []
@@ -59,8 +71,7 @@ def ranks(command: Command) -> list[Command]:
 def plain(deployment: Deployment) -> str:
     """What a person would paste inside the image, one line a command."""
     rows: list[str] = []
-    if deployment.image:
-        rows.append(f"# image {deployment.image}")
+    rows += image_text(deployment)
     for command in deployment.commands:
         rows += [header(command), *files_text(command)]
         rows += [line(item.argv, item.env) for item in ranks(command)]
@@ -70,7 +81,7 @@ def plain(deployment: Deployment) -> str:
 def containers(deployment: Deployment, pool: Pool) -> str:
     """What a container launcher executes, one line a command."""
     assert pool.container is not None
-    rows: list[str] = []
+    rows = image_text(deployment) if deployment.packages else []
     for command in deployment.commands:
         rows += [header(command), *files_text(command)]
         rows += [

@@ -175,7 +175,7 @@ class ContainerLauncher(PartsLauncher):
         """Disk for the log, a runtime that answers, and the image there by its digest."""
         found = super().preflight(spec, staged)
         runtime = self.runtime(spec)
-        image = spec.deployment.image or ""
+        image = spec.deployment.used_image or ""
         try:
             done = runtime.host.run(
                 [runtime.program, "image", "inspect", "--format", "{{.Id}} {{json .RepoDigests}}", image]
@@ -225,7 +225,7 @@ class ContainerLauncher(PartsLauncher):
             "model_alias": spec.alias,
             "host": spec.host,
             "scratch": str(part.scratch.absolute()),
-            "image": spec.deployment.image or "",
+            "image": spec.deployment.used_image or "",
             "state": str(self.state.absolute()),
             "compile_cache": spec.compile_cache or "",
             **{f"file.{name}": f"{INSIDE_SCRATCH}/{name}" for name in files_of(spec)},
@@ -269,7 +269,7 @@ class ContainerLauncher(PartsLauncher):
         spec = server.spec
         for from_inside in (False, True):
             if from_inside:
-                remove_from_inside(self.runtime(spec), spec.deployment.image or "", spec.scratch)
+                remove_from_inside(self.runtime(spec), spec.deployment.used_image or "", spec.scratch)
             if spec.node.is_local:
                 super().clean(server)
             else:
@@ -287,7 +287,7 @@ class ContainerLauncher(PartsLauncher):
     def describe(self, server: Server) -> dict[str, Any]:
         """The image as the runtime knows it."""
         runtime = self.runtime(server.spec)
-        image = server.spec.deployment.image or ""
+        image = server.spec.deployment.used_image or ""
         found: dict[str, Any] = {"image": image, "image_id": None, "runtime": runtime.program}
         with contextlib.suppress(InfraError):
             found["image_id"] = runtime.call("image", "inspect", "--format", "{{.Id}}", image).strip()

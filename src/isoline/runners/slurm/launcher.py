@@ -138,7 +138,7 @@ class SlurmLauncher(PartsLauncher):
             detail = f"partition {slurm.partition} has {len(names)} node(s), the job needs {needed}{why}"
             found.append(Problem("no_nodes", detail))
         if slurm.shared_home:
-            path = image_file(pool, spec.deployment.image or "")
+            path = image_file(pool, spec.deployment.used_image or "")
             if path is not None and not Path(path).exists():
                 found.append(Problem("not_staged", f"{Path(path).name} is not in the pool's image cache"))
         return found
@@ -239,10 +239,10 @@ class SlurmLauncher(PartsLauncher):
             "model_alias": spec.alias,
             "host": EVERYWHERE if spec.host == "127.0.0.1" else spec.host,
             "scratch": str(self.job_scratch(spec)),
-            "image": spec.deployment.image or "",
+            "image": spec.deployment.used_image or "",
             **{f"owner.{key}": _plain(value) for key, value in owner_labels(first.owner).items()},
         }
-        values["image_file"] = image_file(pool, spec.deployment.image or "") or ""
+        values["image_file"] = image_file(pool, spec.deployment.used_image or "") or ""
         for part in server.all_parts:
             for name, number in part.ports.items():
                 if part.command.role is None:
@@ -353,7 +353,7 @@ class SlurmLauncher(PartsLauncher):
         """Job and nodes; the image by its name."""
         job = job_of(server)
         return {
-            "image": server.spec.deployment.image,
+            "image": server.spec.deployment.used_image,
             "job": {"id": job.job.id, "nodes": job.nodes, "hosts": job.hosts, "state": job.job.state},
         }
 

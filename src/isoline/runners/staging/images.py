@@ -69,6 +69,8 @@ def explained(text: str, what: str, where: str) -> NodeJobError:
     """The error of a tool that failed: what its words prove, else its last line."""
     cause = explain(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # pip's own word comes before that of the tool that ran it.
+    lines = [line for line in lines if "ERROR: " in line] or lines
     last = cause.lines[0][1] if cause else (lines[-1][:300] if lines else "it failed without a word")
     code, remedy = (cause.code, cause.remedy) if cause else ("infra", "")
     return NodeJobError(code, f"{what}: {last}", where=where, remedy=remedy)

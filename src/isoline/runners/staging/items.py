@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,10 +12,11 @@ from isoline.catalog.models import WeightFile
 from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
+from isoline.recipes.deployment import Deployment, deployment_of
 from isoline.results.records import PlanLaunch
 from isoline.runners.staging.weights import hub_place
 
-Kind = Literal["model", "draft", "dataset", "tokenizer", "weights", "image", "packages"]
+Kind = Literal["model", "draft", "dataset", "tokenizer", "weights", "image", "derived", "packages"]
 Place = Literal["pool", "client"]
 """``pool``: on each of its machines; ``client``: here, where the load generator runs."""
 
@@ -37,7 +38,8 @@ class Item:
     """One thing to stage. ``name`` is that of its record.
 
     ``id`` is a hub id, an image reference, a file's name, or an engine and its packages;
-    ``revision`` a commit or branch of the hub; ``bytes`` where the catalog knows them.
+    ``revision`` a commit or branch of the hub; ``bytes`` where the catalog knows them. An image that is
+    made here (``derived``) is made of ``base`` and ``packages``.
     """
 
     name: str
@@ -47,6 +49,15 @@ class Item:
     revision: str | None = None
     bytes: int | None = None
     weights: WeightFile | None = None
+    base: str = ""
+    packages: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it is, for people."""
+        if self.kind == "derived":
+            return f"image {self.id} ({self.base} with {', '.join(self.packages)})"
+        return f"{self.kind} {self.id}"
 
     @property
     def allow(self) -> tuple[str, ...]:
@@ -84,6 +95,31 @@ def image_item(ref: str) -> Item:
     return Item(f"image--{digest[:12] or _safe(ref)}", "image", ref)
 
 
+def derived_item(deployment: Deployment) -> Item:
+    """The image that staging makes of a deployment's image and packages."""
+    name, base = str(deployment.used_image), str(deployment.image)
+    short = name.partition(":")[2][:12]
+    return Item(f"derived--{short}", "derived", name, base=base, packages=deployment.packages)
+
+
+def _image_items(pool: Pool, launch: PlanLaunch) -> Iterator[Item]:
+    """The images of a launch.
+
+    :raises InputError: for an image that is only a channel's name.
+    """
+    deployment = deployment_of(launch.identity)
+    if not deployment.image:
+        return
+    if deployment.image.startswith("channel:"):
+        raise InputError(f"{deployment.image} is not resolved to an image", where=launch.recipe_id)
+    # Where a Slurm pool's nodes load a file, docker or podman makes it of a base that it pulls itself.
+    loads = pool.slurm is not None and pool.slurm.container in ("docker", "podman")
+    if not (deployment.packages and loads):
+        yield image_item(deployment.image)
+    if deployment.packages:
+        yield derived_item(deployment)
+
+
 def items_of_launch(
     pool: Pool, launch: PlanLaunch, datasets: Mapping[str, Dataset] | None = None
 ) -> tuple[Item, ...]:
@@ -100,11 +136,8 @@ def items_of_launch(
     def add(item: Item) -> None:
         found.setdefault(item.name, item)
 
-    ref = identity["image"].get("ref")
-    if ref:
-        if str(ref).startswith("channel:"):
-            raise InputError(f"{ref} is not resolved to an image", where=launch.recipe_id)
-        add(image_item(str(ref)))
+    for image in _image_items(pool, launch):
+        add(image)
     if packages := identity["image"].get("packages"):
         words = " ".join([str(identity["engine"]), *packages])
         add(Item(f"packages--{_safe(words)}", "packages", words, "client"))
@@ -146,10 +179,11 @@ def dataset_of(identity: Mapping[str, Any]) -> str:
 def items_of_plan(
     pool: Pool, launches: Iterable[PlanLaunch], datasets: Mapping[str, Dataset]
 ) -> tuple[Item, ...]:
-    """The items of all launches of a plan on one pool, each once; images first."""
+    """The items of all launches of a plan on one pool, each once; images first, then what is made of them."""
     found: dict[str, Item] = {}
     for launch in launches:
         if launch.pool == pool.name:
             for item in items_of_launch(pool, launch, datasets):
                 found.setdefault(item.name, item)
-    return tuple(sorted(found.values(), key=lambda item: item.kind != "image"))
+    rank = {"image": 0, "derived": 1}
+    return tuple(sorted(found.values(), key=lambda item: rank.get(item.kind, 2)))

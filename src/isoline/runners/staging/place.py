@@ -115,10 +115,10 @@ def is_there(settings: Settings, pool: Pool, item: Item, look: Look) -> bool:
         return item.weights is not None and weights_path(settings, item.weights).is_file()
     if item.kind == "weights":  # its hash is looked at when it is loaded
         return look.files.get(model_path(item)) == item.bytes
-    if item.kind == "image" and pool.launcher == "container":
+    if item.kind in ("image", "derived") and pool.launcher == "container":
         assert pool.container is not None
         return find_image(look.spot.host, pool.container.runtime, item.id) is not None
-    if item.kind == "image" and image_file(pool, item.id) is None:
+    if item.kind in ("image", "derived") and image_file(pool, item.id) is None:
         return True
     record = look.records.get(item.name)
     return bool(record and record["is_whole"])
@@ -133,7 +133,7 @@ def missing_inputs(
     """
     items = items_of_launch(pool, launch, datasets)
     return [
-        f"{row.item.kind} {row.item.id} is not staged on {row.node}"
+        f"{row.item.text} is not staged on {row.node}"
         for row in inventory(settings, pool, items)
         if row.state == "missing"
     ]

@@ -22,6 +22,7 @@ from isoline.runners.envs import ensure_engine
 from isoline.runners.machine.hosts import Host
 from isoline.runners.machine.nodes import NodeJobError, run_job
 from isoline.runners.ownership.orchestrators import this_orchestrator
+from isoline.runners.staging.derive import build_image, make_words
 from isoline.runners.staging.images import explained, find_image, image_file, import_words, pull_image
 from isoline.runners.staging.items import Item, items_of_launch
 from isoline.runners.staging.place import Look, Spot, Staged, is_there, look_at, model_path, spots_of
@@ -111,7 +112,9 @@ class _One:
                 return {"downloaded": 0 if was_there else 1}
             case "image" if self.pool.launcher == "container":
                 return self._pull()
-            case "image":
+            case "derived" if self.pool.launcher == "container":
+                return self._build()
+            case "image" | "derived":
                 return self._import()
             case "weights" if self.item.place == "client":
                 was_there = is_there(self.settings, self.pool, self.item, self.look)
@@ -157,23 +160,35 @@ class _One:
         return self.item.weights
 
     def _pull(self) -> Mapping[str, Any]:
+        return self._bring("pull", lambda host, runtime: pull_image(host, runtime, self.item.id))
+
+    def _build(self) -> Mapping[str, Any]:
+        return self._bring("build", lambda host, runtime: build_image(host, runtime, self.pool, self.item))
+
+    def _bring(self, verb: str, bring: Callable[[Host, str], None]) -> Mapping[str, Any]:
+        """An image of the machine's runtime: there already, or brought now."""
         assert self.pool.container is not None
         host, runtime = self.spot.host, self.pool.container.runtime
         image = find_image(host, runtime, self.item.id)
         is_new = image is None
         if image is None:
-            self.say(f"{self.spot.node} {self.item.name}: {runtime} pull {self.item.id}")
-            pull_image(host, runtime, self.item.id)
+            self.say(f"{self.spot.node} {self.item.name}: {runtime} {verb} {self.item.id}")
+            bring(host, runtime)
             image = find_image(host, runtime, self.item.id)
-        size = image.bytes if image else 0
-        record = self._run("image", bytes=size, digest=self._digest(), brought_by_us=is_new, runtime=runtime)
+        if image is None:
+            what = f"{runtime} {verb} succeeded, and there is no image {self.item.id}"
+            raise NodeJobError("image_missing", what, where=self.spot.node, remedy="look at that machine")
+        size = image.bytes
+        fields = {"kind": "image", "bytes": size, "digest": self._digest(), "brought_by_us": is_new}
+        record = self._run("image", **fields, runtime=runtime)
         return {**record, "downloaded": size if is_new else 0}
 
     def _import(self) -> Mapping[str, Any]:
         target = image_file(self.pool, self.item.id)
         if target is None:
             return {"downloaded": 0}
-        words = import_words(self.pool, self.item.id)
+        is_made = self.item.kind == "derived"
+        words = make_words(self.pool, self.item) if is_made else import_words(self.pool, self.item.id)
         try:
             return self._run(
                 "file",
@@ -187,7 +202,8 @@ class _One:
         except NodeJobError as error:
             if error.code != "command_failed":
                 raise
-            raise explained(error.what, words[0], self.spot.node) from None
+            what = f"making {self.item.id}" if is_made else words[0]
+            raise explained(error.what, what, self.spot.node) from None
 
     def _copy(self) -> Mapping[str, Any]:
         """A single file of weights, fetched here; to another machine it goes through ssh, hashed there."""
