@@ -10,12 +10,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from isoline.results.identity import CURVE_FIELDS, canonical_json, curve_key, digest_of_parts, slug
+from isoline.results.identity import CURVE_FIELDS, canonical_json, curve_key, digest_of_parts
 from isoline.results.importers.foreign import ForeignPoint, Sample, Score
 from isoline.results.importers.normalise import Landed
 from isoline.results.metrics import METRICS
@@ -65,6 +66,7 @@ class Refused:
     reason: str
 
 
+@lru_cache(maxsize=1 << 12)
 def run_id(source: str, group: str) -> str:
     """The id of a run of imports."""
     plain = re.sub(r"[^a-z0-9._]+", "-", f"{source}-{group}".lower()).strip("-.")
@@ -104,6 +106,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
 )
 SCHEMA = pa.schema(list(_COLUMNS))
 NAMES = tuple(METRICS)
+_PLACES = {name: place for place, name in enumerate(NAMES)}
 
 
 @dataclass
@@ -158,9 +161,12 @@ def flatten(items: Sequence[Imported]) -> Flat:
     curves: dict[tuple[Any, ...], tuple[bytes, str]] = {}
     columns = list(zip(*(_row(item, curves) for item in items), strict=True)) or [()] * len(_COLUMNS)
     arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, _COLUMNS, strict=True)]
-    values = np.array(
-        [[item.landed.values.get(name, math.nan) for name in NAMES] for item in items], dtype=np.float64
-    ).reshape(len(items), len(NAMES))
+    values = np.full((len(items), len(NAMES)), math.nan)
+    counts = [len(item.landed.values) for item in items]
+    places = [_PLACES[name] for item in items for name in item.landed.values]
+    values[np.repeat(np.arange(len(items)), counts), places] = [
+        value for item in items for value in item.landed.values.values()
+    ]
     flat = Flat(pa.Table.from_arrays(arrays, schema=SCHEMA), values)
     for index, item in enumerate(items):
         point = item.landed.point
@@ -183,11 +189,8 @@ def _row(item: Imported, curves: dict[tuple[Any, ...], tuple[bytes, str]]) -> tu
         curves[key] = known = canonical_json(fields), curve_key(fields)
     curve_json, curve = known
     load = f"c{point.concurrency}" if point.concurrency is not None else f"q{point.rate or 0:g}"
-    recipe = "imported/{model}/{engine}-{sku}-{weight_precision}".format_map(
-        {name: landed.curve[name] or "unknown" for name in ("model", "engine", "sku", "weight_precision")}
-    )
-    if variant := point.identity.get("variant"):
-        recipe += f"-{re.sub(r'[^a-z0-9._-]+', '-', str(variant).lower())}"
+    who = (landed.curve[name] or "unknown" for name in ("model", "engine", "sku", "weight_precision"))
+    recipe = _recipe(*who, str(point.identity.get("variant") or ""))
     return (
         item.run_id,
         digest_of_parts(identity_of(item, curve_json)),
@@ -198,7 +201,7 @@ def _row(item: Imported, curves: dict[tuple[Any, ...], tuple[bytes, str]]) -> tu
         origin.licence,
         landed.notes,
         _original(point),
-        f"{slug(recipe)}.{landed.topology}.{landed.curve['scenario']}.{load}",
+        f"{recipe.replace('/', '.')}.{landed.topology}.{landed.curve['scenario']}.{load}",
         load,
         recipe,
         point.scenario_kind,
@@ -220,6 +223,17 @@ def _row(item: Imported, curves: dict[tuple[Any, ...], tuple[bytes, str]]) -> tu
     )
 
 
+@lru_cache(maxsize=1 << 12)
+def _recipe(model: str, engine: str, sku: str, precision: str, variant: str) -> str:
+    recipe = f"imported/{model}/{engine}-{sku}-{precision}"
+    return f"{recipe}-{re.sub(r'[^a-z0-9._-]+', '-', variant.lower())}" if variant else recipe
+
+
+@lru_cache(maxsize=1 << 12)
+def _text(text: str) -> bytes:
+    return canonical_json(text)
+
+
 def identity_of(item: Imported, curve: bytes) -> dict[str, bytes]:
     """What makes a foreign point one point: its curve, topology, load, and what else the row names.
 
@@ -231,7 +245,7 @@ def identity_of(item: Imported, curve: bytes) -> dict[str, bytes]:
     other = {name: value for name, value in point.identity.items() if name != "model_path"}
     return {
         "curve": curve,
-        "topology": canonical_json(item.landed.topology),
+        "topology": _text(item.landed.topology),
         "concurrency": b"null" if point.concurrency is None else b"%d" % point.concurrency,
         "rate": b"null" if point.rate is None else canonical_json(point.rate),
         "samples": canonical_json(item.origin.sha256) if point.samples else b"null",

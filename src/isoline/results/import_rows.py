@@ -51,7 +51,7 @@ def tables_of(flat: Flat, refused: Sequence[Refused]) -> ImportTables:
         points = [n for n, index in enumerate(chosen.first) if not _is_other(flat, index)]
         if points:
             at = np.array([chosen.first[n] for n in points], dtype=np.int64)
-            head = flat.table.take(pa.array(at))
+            head = flat.table.select(_HEAD).take(pa.array(at))
             names = pa.array([ids[n] for n in points], pa.string())
             made["points"] = _points(flat, head, at, names, [chosen.repetition[n] for n in points])
             made["attempts"] = _attempts(head, names)
@@ -168,18 +168,18 @@ def _paths(sha256: pa.ChunkedArray) -> pa.Array:
 
 def _imports(flat: Flat, chosen: _Chosen, ids: Sequence[str]) -> pa.Table:
     """Every row with the point that it became, those that are alike too."""
-    order = sorted(range(len(chosen.point_of)), key=chosen.point_of.__getitem__)
-    table = flat.table.take(pa.array(order, pa.int64()))
+    table = flat.table
     same = ("run_id", "sha256", "row_index", "file_name", "format", "source", "licence", "notes", "original")
     columns = {name: table.column(name) for name in same}
-    columns["point_id"] = pa.array([ids[chosen.point_of[index]] for index in order], pa.string())
-    return _table("imports", len(order), columns)
+    columns["point_id"] = pa.array([ids[index] for index in chosen.point_of], pa.string())
+    return _table("imports", table.num_rows, columns)
 
 
 _SAME = (
     *("run_id", "recipe_id", "scenario_kind", "topology", "gpus", "concurrency", "curve_key", "point_digest"),
     *("verdict", "reasons", "marks", "started_at", "ended_at", "asked", "completed", "failed"),
 )
+_HEAD = [*dict.fromkeys((*_SAME, *CURVE_FIELDS, "load", "sha256", "reason_details", "client"))]
 
 
 def _points(flat: Flat, head: pa.Table, at: np.ndarray, ids: pa.Array, repetitions: list[int]) -> pa.Table:

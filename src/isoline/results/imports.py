@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,12 +17,13 @@ import pyarrow as pa
 from isoline.catalog.facts import Catalog
 from isoline.results.identity import digest
 from isoline.results.import_flat import Flat, Imported, Origin, Refused, flatten, joined, run_id
+from isoline.results.import_parts import Part, cut, run_parts
 from isoline.results.import_rows import tables_of
 from isoline.results.import_store import FOLDER, Note, kept_files, note_of
 from isoline.results.importers.filenames import file_facts
-from isoline.results.importers.foreign import ForeignError, ForeignFile, ForeignPoint
+from isoline.results.importers.foreign import ForeignError, ForeignFile, ForeignPoint, Found
 from isoline.results.importers.normalise import normalise
-from isoline.results.importers.recognise import FORMATS, read, row_format
+from isoline.results.importers.recognise import FORMATS, ROWS, lines_of, read, read_lines, row_format
 from isoline.results.schema import derivation
 from isoline.results.warehouse import Connection, replace_runs
 
@@ -199,11 +200,20 @@ def read_all(
 def read_files(
     store: Path, targets: Sequence[tuple[Path, Note | None]], catalog: Catalog
 ) -> tuple[Flat, list[Refused]]:
-    """The rows of some kept files, as columns, and what is refused."""
+    """Rows of kept files as columns, and what is refused; by several processes where there are many."""
+    parts = list(cut(targets, lambda kind, point: FORMATS[_format_of(point, kind)].source))
+    work = f"{__name__}:read_part"
+    found = run_parts(work, parts, (store, catalog), lambda part: read_part((store, catalog), part))
+    return joined([flat for flat, _ in found]), [bad for _, refused in found for bad in refused]
+
+
+def read_part(context: tuple[Path, Catalog], part: Part) -> tuple[Flat, list[Refused]]:
+    """The same of one part. ``context``: the store, and the catalog whose names count."""
+    store, catalog = context
     points: list[Imported] = []
     refused: list[Refused] = []
-    for target, note in targets:
-        for found in read_one(store, target, note, catalog):
+    for target, note in part.files:
+        for found in read_one(store, target, note, catalog) if part.lines is None else _lines(part, catalog):
             if isinstance(found, Imported):
                 points.append(found)
             else:
@@ -211,59 +221,74 @@ def read_files(
     return flat_of(points, refused), refused
 
 
+def _lines(part: Part, catalog: Catalog) -> Iterable[Imported | Refused]:
+    """The rows of some lines of one file, which was hashed where it was cut."""
+    ((target, note),) = part.files
+    assert note is not None and part.lines is not None
+    rows = read_lines(lines_of(part.lines), part.first, note.forced)
+    return _normalised(target, note, note.forced or ROWS, rows, catalog, part.usual, alone=False)
+
+
 def read_one(store: Path, target: Path, note: Note | None, catalog: Catalog) -> Iterable[Imported | Refused]:
     """The rows of one kept file. Nothing in it stops the others."""
     path = f"{FOLDER}/{target.name}"
     if note is None:
         return [Refused(path, run_id("unknown", "files"), target.name, "unreadable: no note beside it")]
-    name = note.names[0]
-    origin = Origin(target.name, name, "", note.source or "unknown", note.licence, note.group)
-    found: list[Imported | Refused] = []
-
-    def refuse(error: ForeignError) -> None:
-        where = path if error.row is None else f"{path}#{error.row}"
-        text = f"{error} ({name}{'' if error.row is None else f', row {error.row}'})"
-        found.append(Refused(where, run_id(origin.source, note.group), target.name, text[:500]))
-
     try:
         content = target.read_bytes()
         if hashlib.sha256(content).hexdigest() != target.name:
             raise ForeignError("unreadable", "the kept file was changed")
         parts = {part: (target.parent / sha256).read_bytes() for part, sha256 in note.parts.items()}
-        kind, rows = read(ForeignFile(name, content, parts), note.forced)
+        kind, rows = read(ForeignFile(note.names[0], content, parts), note.forced)
     except OSError as error:
-        refuse(ForeignError("unreadable", f"the kept file or a part of it: {error.strerror}"))
-        return found
+        why = ForeignError("unreadable", f"the kept file or a part of it: {error.strerror}")
+        return [_refused(target, note, why)]
     except ForeignError as error:
-        refuse(error)
-        return found
+        return [_refused(target, note, error)]
     except _NO_ROWS as error:
-        refuse(_why(error))
-        return found
+        return [_refused(target, note, _why(error))]
+    usual = usual_source(kind, rows) or "unknown"
+    return _normalised(target, note, kind, rows, catalog, usual, alone=len(rows) == 1)
+
+
+def usual_source(kind: str, rows: Iterable[Found]) -> str | None:
+    """Whose data a file is by its first point; rows that cannot be read are counted there too."""
+    first = next((row for row in rows if isinstance(row, ForeignPoint)), None)
+    return None if first is None else FORMATS[_format_of(first, kind)].source
+
+
+def _refused(target: Path, note: Note, error: ForeignError, source: str | None = None) -> Refused:
+    """A file or a row of it in quarantine."""
+    path = f"{FOLDER}/{target.name}" if error.row is None else f"{FOLDER}/{target.name}#{error.row}"
+    text = f"{error} ({note.names[0]}{'' if error.row is None else f', row {error.row}'})"
+    of = run_id(note.source or source or "unknown", note.group)
+    return Refused(path, of, target.name, text[:500])
+
+
+def _normalised(
+    target: Path, note: Note, kind: str, rows: Sequence[Found], catalog: Catalog, usual: str, *, alone: bool
+) -> Iterator[Imported | Refused]:
+    """Rows with the catalog's names, or in quarantine."""
+    name = note.names[0]
     facts = file_facts(name, catalog)
+    origins: dict[str, Origin] = {}
     for row in rows:
         if isinstance(row, ForeignError):
-            refuse(row)
+            yield _refused(target, note, row, usual)
             continue
         kind_of_row = _format_of(row, kind)
-        origin = Origin(
-            target.name,
-            name,
-            kind_of_row,
-            note.source or FORMATS[kind_of_row].source,
-            note.licence,
-            note.group,
-        )
+        if (origin := origins.get(kind_of_row)) is None:
+            source = note.source or FORMATS[kind_of_row].source
+            origin = Origin(target.name, name, kind_of_row, source, note.licence, note.group)
+            origins[kind_of_row] = origin
         try:
-            landed = normalise(row, facts, catalog, note.given, alone=len(rows) == 1)
+            landed = normalise(row, facts, catalog, note.given, alone=alone)
         except ForeignError as error:
-            refuse(error.at(row.row) if len(rows) > 1 else error)
-            continue
+            yield _refused(target, note, error if alone else error.at(row.row), origin.source)
         except _NO_ROWS as error:
-            refuse(_why(error).at(row.row))
-            continue
-        found.append(Imported(landed, origin))
-    return found
+            yield _refused(target, note, _why(error).at(row.row), origin.source)
+        else:
+            yield Imported(landed, origin)
 
 
 def _format_of(row: ForeignPoint, kind: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from isoline.catalog.facts import Catalog
 from isoline.catalog.models import FAMILIES
@@ -74,7 +75,12 @@ def file_facts(name: str, catalog: Catalog) -> FileFacts:
 
 def is_mock(text: object) -> bool:
     """Whether a name says that its numbers are made up."""
-    return isinstance(text, str) and "mock" in re.split(r"[^a-z0-9]+", text.lower())
+    return isinstance(text, str) and _says_mock(text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _says_mock(text: str) -> bool:
+    return "mock" in re.split(r"[^a-z0-9]+", text.lower())
 
 
 def _after(stem: str, key: str) -> int | None:

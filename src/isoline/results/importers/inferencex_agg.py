@@ -8,6 +8,7 @@ where the role sizes are known and add up to the total, else they stay null.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 from isoline.results.importers.foreign import (
@@ -109,22 +110,36 @@ def _role(row: Mapping[str, Any], prefix: str) -> Role | None:
     tp = whole(row.get(f"{prefix}tp"))
     if tp is None or tp < 1:
         return None
+    ways = tp if boolean(row.get(f"{prefix}dp_attention")) else 1
+    workers, pp, ep, dcp, pcp = (_size(row, keys) for keys in _size_keys(prefix))
+    return _one(workers, tp, pp, ep, ways, dcp, pcp)
 
-    def size(*names: str) -> int:
-        found = next((value for name in names if (value := whole(row.get(prefix + name))) is not None), 1)
-        return max(found, 1)  # ep 0 and workers 0 mean: not used, not counted
 
-    attention = row.get(f"{prefix}dp_attention")
-    ways = tp if boolean(attention) else 1
-    return Role(
-        workers=size("num_workers", "num_worker"),
-        tp=tp,
-        pp=size("pp", "pp_size"),
-        ep=size("ep", "ep_size"),
-        dpa=ways,
-        dcp=size("dcp_size", "dcp"),
-        pcp=size("pcp_size", "pcp"),
-    )
+def _size(row: Mapping[str, Any], keys: tuple[str, ...]) -> int:
+    for key in keys:
+        value = row.get(key)
+        if value is not None and (found := whole(value)) is not None:
+            return max(found, 1)  # ep 0 and workers 0 mean: not used, not counted
+    return 1
+
+
+_SIZES = (
+    ("num_workers", "num_worker"),
+    ("pp", "pp_size"),
+    ("ep", "ep_size"),
+    ("dcp_size", "dcp"),
+    ("pcp_size", "pcp"),
+)
+
+
+@cache
+def _size_keys(prefix: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(prefix + name for name in names) for names in _SIZES)
+
+
+@lru_cache(maxsize=1 << 12)
+def _one(workers: int, tp: int, pp: int, ep: int, dpa: int, dcp: int, pcp: int) -> Role:
+    return Role(workers=workers, tp=tp, pp=pp, ep=ep, dpa=dpa, dcp=dcp, pcp=pcp)
 
 
 def _check_mirror(point: ForeignPoint, role: Role, stated: tuple[int | None, int | None]) -> None:

@@ -317,7 +317,7 @@ def _per_gpu(point: ForeignPoint, gpus: int | None, notes: list[str]) -> dict[st
     for name in [name for name, value in point.values.items() if not 0 <= value < math.inf]:
         del point.values[name]  # nothing that we store can be below 0
         notes.append(f"{name}: no possible number; left out")
-    return {name: point.values[name] for name in METRICS if name in point.values}
+    return {name: value for name, value in point.values.items() if name in METRICS}
 
 
 def _reasons(point: ForeignPoint, said: FileFacts, values: Mapping[str, float]) -> list[str]:
@@ -326,13 +326,15 @@ def _reasons(point: ForeignPoint, said: FileFacts, values: Mapping[str, float]) 
         reasons.append("mock_data")
     if point.only_scores:
         return reasons
-    speeds = [value for name, value in values.items() if "_tps" in name]
-    if point.completed == 0 or not any(value > 0 for value in speeds):
+    if point.completed == 0 or not any(values[name] > 0 for name in values.keys() & _SPEEDS):
         reasons.append("zero_output_tokens")
     elif point.completed is not None and point.failed is not None:
         code = failed_verdict(point.completed, point.failed)
         reasons += [code] if code else []
     return reasons
+
+
+_SPEEDS = frozenset(name for name in METRICS if "_tps" in name)
 
 
 def _is_mock(point: ForeignPoint, said: FileFacts) -> bool:

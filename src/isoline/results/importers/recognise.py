@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,9 +142,19 @@ def parse(content: bytes, name: str) -> Any:
     """
     if name.lower().endswith(".csv"):
         return None
-    if name.lower().endswith((".jsonl", ".ndjson")):
-        return [_line(line) for line in content.splitlines() if line.strip()]
+    if is_lines(name):
+        return [_line(line) for line in lines_of(content)]
     return load_json(content)
+
+
+def is_lines(name: str) -> bool:
+    """Whether a file of this name holds a JSON value in each line."""
+    return name.lower().endswith((".jsonl", ".ndjson"))
+
+
+def lines_of(content: bytes) -> list[bytes]:
+    """Its lines that are not blank: each is a row."""
+    return [line for line in content.splitlines() if line.strip()]
 
 
 def _line(line: bytes) -> Any:
@@ -170,11 +182,50 @@ def read(file: ForeignFile, forced: str | None = None) -> tuple[str, list[Found]
         if not rows:
             raise ForeignError("no_rows", "an empty list")
         found = [_row(row, index, known) for index, row in enumerate(rows)]
+        if is_lines(file.name):
+            _keep_lines(found, lines_of(file.content))
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         if isinstance(error, ForeignError):
             raise
         raise ForeignError("unreadable", f"not of the form {kind}: {type(error).__name__}: {error}") from None
     return kind, found
+
+
+def row_kind_of(lines: Iterable[bytes], forced: str | None) -> str | None:
+    """What :func:`read` would take a file of these lines for, where each is a row by itself.
+
+    None where only the whole file can tell, or is no list of rows.
+    """
+    if forced is not None:
+        return forced if FORMATS[forced].row is not None else None
+    first = next((row for line in lines if isinstance(row := _line(line), Mapping)), {})
+    return ROWS if row_format(first) and recognise("", [first]) == ROWS else None
+
+
+def read_lines(lines: Sequence[bytes], first: int, forced: str | None) -> list[Found]:
+    """The rows of a part of a file for which :func:`row_kind_of` has an answer.
+
+    :param first: the place of the first line in the file.
+    """
+    known = FORMATS[forced] if forced is not None else None
+    found = [_row(_line(line), index, known) for index, line in enumerate(lines, start=first)]
+    _keep_lines(found, lines)
+    return found
+
+
+def _keep_lines(found: Sequence[Found], lines: Sequence[bytes]) -> None:
+    """Note the line of each point, where it is a text of strict JSON as it stands."""
+    for item, line in zip(found, lines, strict=True):
+        if isinstance(item, ForeignPoint) and not _is_loose(line):
+            with contextlib.suppress(UnicodeDecodeError):
+                item.line = line.decode("utf-8").strip()
+
+
+def _is_loose(line: bytes) -> bool:
+    """Whether it may hold what Python's reader takes and JSON does not know, or half a character."""
+    if b"NaN" in line or b"Infinity" in line or b"\xef\xbb\xbf" in line:
+        return True
+    return b"\\u" in line and re.search(rb"\\u[dD]", line) is not None
 
 
 def _row(row: Any, index: int, forced: Format | None) -> Found:

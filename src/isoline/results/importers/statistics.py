@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from isoline.results.importers.foreign import ForeignPoint, number
@@ -19,9 +20,14 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 def flat(row: Mapping[str, Any], metric: str, suffix: str = "") -> dict[str, float]:
     """Statistics that are keys of their own (``median_ttft``, ``p99_ttft_ms``), by our names."""
-    found = {}
+    found: dict[str, float] = {}
     for key, ours in _keys(metric, suffix):
-        if key in row and ours not in found and (value := number(row[key])) is not None:
+        value = row.get(key)
+        if value is None or ours in found:
+            continue
+        if type(value) is not float or not isfinite(value):  # rows by the thousand have plain numbers
+            value = number(value)
+        if value is not None:
             found[ours] = value
     return found
 
@@ -55,9 +61,17 @@ def put_times(point: ForeignPoint, family: str, statistics: Mapping[str, float],
     """
     for statistic, value in statistics.items():
         if value > 0:
-            point.values[f"{family}_{statistic}_ms"] = value * to_ms
+            point.values[_time(family, statistic)] = value * to_ms
         else:
             _note(point, f"{family}: 0 is no time; left out")
+
+
+@cache
+def _time(family: str, statistic: str) -> str:
+    return f"{family}_{statistic}_ms"
+
+
+_INTERACTIVITY = tuple((n, f"tpot_p{n}_ms", f"interactivity_p{n}_tps", f"p{n}") for n in PERCENTILES)
 
 
 def put_interactivity(point: ForeignPoint, stated: Mapping[str, float]) -> None:
@@ -67,12 +81,11 @@ def put_interactivity(point: ForeignPoint, stated: Mapping[str, float]) -> None:
     percentile of the reciprocals (the fast tail). They are told apart by their order: the slow
     tail falls with XX, TPOT rises. A mean or deviation of a reciprocal means nothing and is dropped.
     """
-    for percentile in PERCENTILES:
-        tpot = point.values.get(f"tpot_p{percentile}_ms")
+    for _, tpot_name, name, _ in _INTERACTIVITY:
+        tpot = point.values.get(tpot_name)
         if tpot is not None:
-            point.values[f"interactivity_p{percentile}_tps"] = 1000 / tpot
-    found = {percentile: stated[f"p{percentile}"] for percentile in PERCENTILES if f"p{percentile}" in stated}
-    found = {percentile: value for percentile, value in found.items() if value > 0}
+            point.values[name] = 1000 / tpot
+    found = {n: stated[name] for n, _, _, name in _INTERACTIVITY if name in stated and stated[name] > 0}
     if not found:
         return
     points_fast = _rises(found)
