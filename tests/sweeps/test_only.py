@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
+from isoline.settings import load_settings
 from isoline.sweeps.only import narrowed
+from isoline.sweeps.prepare import Wishes, prepare
 from isoline.sweeps.schema import Sweep, load_sweep
 
 OWN = "smollm2-135m/llamacpp-cpu-q4_1"
@@ -63,3 +65,33 @@ def test_the_pool_is_the_only_one_that_fits(two: Any) -> None:
     two.write("runners/two.yaml", text.replace("name: h200-docker", "name: two"))
     with pytest.raises(InputError, match="several pools have SKU h200: one, two"):
         narrowed(two.root, sweep(two, "smoke"), OTHER, None)
+
+
+def test_a_curve_of_two_recipes_is_only_a_part_with_one_of_them(project: Any) -> None:
+    """Both are on one curve: alone neither is it, together nothing is missing; a try-out needs no mark."""
+    settings = load_settings(project.root)
+    whole = prepare(settings, "demo", Wishes(recipe=OWN, is_new=True)).plan
+    assert whole.parts == []
+    second = f"{OWN}-other"
+    project.copy(f"recipes/{OWN}.yaml", f"recipes/{second}.yaml")
+    project.edit(f"recipes/{second}.yaml", "threads-batch: 2", "threads-batch: 1")
+    project.write(
+        "sweeps/demo.yaml", (project.root / "sweeps/demo.yaml").read_text().replace(OWN, "smollm2-135m/*")
+    )
+    keys = sorted({point.curve_key for launch in whole.launches for point in launch.points})
+    for recipe in (OWN, second):
+        assert prepare(settings, "demo", Wishes(recipe=recipe, is_new=True)).plan.parts == keys
+    assert prepare(settings, "demo", Wishes(is_new=True)).plan.parts == []
+    assert prepare(settings, "smoke", Wishes(recipe=OWN, is_new=True)).plan.parts == []
+
+
+def test_where_the_rest_of_a_sweep_is_broken_its_recipe_is_a_part(project: Any) -> None:
+    """Nobody can tell what else is on the curve: the run is never taken for all of it."""
+    second = f"{OWN}-other"
+    project.copy(f"recipes/{OWN}.yaml", f"recipes/{second}.yaml")
+    project.edit(f"recipes/{second}.yaml", "engine: llamacpp", "engine: llamacp")
+    project.write(
+        "sweeps/demo.yaml", (project.root / "sweeps/demo.yaml").read_text().replace(OWN, "smollm2-135m/*")
+    )
+    plan = prepare(load_settings(project.root), "demo", Wishes(recipe=OWN, is_new=True)).plan
+    assert plan.parts == sorted({point.curve_key for launch in plan.launches for point in launch.points})

@@ -8,6 +8,7 @@ from isoline.catalog.pools import Pool, load_pool
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe, match_recipes
 from isoline.recipes.schema import Recipe
+from isoline.results.records import Plan
 from isoline.sweeps.schema import Selection, Sweep
 
 
@@ -40,6 +41,20 @@ def narrowed(project: Path, sweep: Sweep, recipe: str, pool: str | Pool | None) 
     where = pool or _pool_for(project, sweep, loaded.recipe, loaded.recipe_id)
     name = where if isinstance(where, str) else where.name
     return sweep.model_copy(update={"select": mine, "pool": name}), where
+
+
+def parts_of(plan: Plan, whole: Plan) -> list[str]:
+    """The curves of a narrowed plan of which the whole sweep has more: points of another recipe."""
+
+    def places(of: Plan) -> dict[str, set[tuple[str, str]]]:
+        found: dict[str, set[tuple[str, str]]] = {}
+        for launch in of.launches:
+            for point in launch.points:
+                found.setdefault(point.curve_key, set()).add((launch.recipe_id, point.series_key))
+        return found
+
+    mine, all_of_it = places(plan), places(whole)
+    return sorted(key for key, own in mine.items() if not all_of_it.get(key, set()) <= own)
 
 
 def _pool_for(project: Path, sweep: Sweep, recipe: Recipe, recipe_id: str) -> str:

@@ -24,7 +24,7 @@ from isoline.sweeps.control import read_controls
 from isoline.sweeps.due import due_points, grown_from, reuse
 from isoline.sweeps.estimates import Terms
 from isoline.sweeps.kept import kept_plans
-from isoline.sweeps.only import narrowed
+from isoline.sweeps.only import narrowed, parts_of
 from isoline.sweeps.plan import Sources, make_plan
 from isoline.sweeps.runs import Run, find_run, measured_elsewhere, past_durations, verdicts
 from isoline.sweeps.schema import Sweep, load_sweep
@@ -71,7 +71,7 @@ def prepare(settings: Settings, sweep: str, wishes: Wishes = Wishes()) -> Prepar
 
 
 def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
-    document = load_sweep(settings.project, sweep)
+    document = asked = load_sweep(settings.project, sweep)
     pool = wishes.pool
     held = None
     if wishes.attach is not None:
@@ -84,6 +84,8 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
     rates = rates_on(load_prices(settings.project), datetime.now(UTC).date(), settings.price_tier)
     sources = replace(sources, past=past_durations(settings.store), rates=rates)
     plan = make_plan(sources, git_state(settings.project))
+    if wishes.recipe is not None and document.publish:
+        plan = plan.model_copy(update={"parts": _parts(settings, asked, wishes, plan)})
     if wishes.changed_since is not None:
         if isinstance(wishes.pool, Pool):
             raise InputError("an endpoint is measured as it is now", where="--changed-since")
@@ -96,6 +98,15 @@ def _prepare(settings: Settings, sweep: str, wishes: Wishes) -> Prepared:
         plan = _without_known(settings, document, plan, sources.terms)
     check_limits(document, plan)
     return Prepared(sources, run.plan if run else plan, run)
+
+
+def _parts(settings: Settings, asked: Sweep, wishes: Wishes, plan: Plan) -> list[str]:
+    """The curves that a plan of one recipe has only a part of; all of them where nobody can tell."""
+    try:
+        whole = make_plan(read_sources(settings.project, asked, pool=wishes.pool, images=wishes.images), {})
+    except InputError:
+        return sorted({point.curve_key for launch in plan.launches for point in launch.points})
+    return parts_of(plan, whole)
 
 
 def _without_known(settings: Settings, document: Sweep, plan: Plan, terms: Terms) -> Plan:
