@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,23 @@ def test_nodes_of_slurm_that_take_nothing_are_shown(
     assert (rows["n2"]["state"], rows["n2"]["last_error"]) == ("open", f"{now} node_failed: job 5 lost n1")
     assert run(["pool", "list", "--format", "json"]) == 0
     assert {row["pool"]: row["closed"] for row in json.loads(told(capsys))}["s"] == ["n1"]
+
+
+def test_a_lease_that_cannot_be_read_is_shown(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every node is held by nobody known, with what to do; gc leaves the file until it is old."""
+    folder = leases.leases_folder(state)
+    folder.mkdir(parents=True)
+    (folder / "3fa.json").write_text('{"token": "3fa", "pl')
+    assert run(["pool", "status", "local", "--format", "json"]) == 0
+    (row,) = json.loads(told(capsys))
+    assert row["state"].startswith("held by nobody known: lease 3fa.json cannot be read")
+    assert "delete leases/3fa.json in the state folder" in row["state"]
+    assert run(["pool", "gc", "local"]) == 0
+    assert (folder / "3fa.json").exists()
+    old = datetime.now(UTC).timestamp() - 2 * leases.UNREADABLE_S
+    os.utime(folder / "3fa.json", (old, old))
+    assert run(["pool", "gc", "local"]) == 0
+    assert not (folder / "3fa.json").exists() and "of nobody who lives" in told(capsys)
 
 
 def test_a_state_folder_that_is_none(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

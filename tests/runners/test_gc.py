@@ -108,6 +108,28 @@ def test_what_else_lies_beside_scratch_is_somebodys(state: Path, tmp_path: Path)
     assert gc.find_all(state, [this_host()])[0] == []
 
 
+def test_a_damaged_lease_goes_when_its_writer_is_gone(state: Path) -> None:
+    """One that may be somebody's stays, and with it scratch of which nobody can say whose it is; one of a
+    dead process goes, and then the scratch."""
+    run = "20260101T000000Z-demo-abcdef"
+    scratch = state / "scratch" / f"{run}-old"
+    scratch.mkdir(parents=True)
+    os.utime(scratch, (time.time() - 2 * gc.SCRATCH_AGE_S,) * 2)
+    mine = leases.take(
+        state, pool="p", run_id="r", launch_id="l", places=(("n1", (0,)),), is_whole=True, run_folder=state
+    )
+    path = leases.leases_folder(state) / f"{mine.token}.json"
+    text = path.read_text()
+    path.write_text(text.replace('"places": [', '"places": "x", "was": ['))
+    assert gc.find_all(state, [this_host()]) == ([], [])
+    path.write_text(path.read_text().replace('"boot_id": "', '"boot_id": "0'))
+    found, _ = gc.find_all(state, [this_host()])
+    assert [(item.kind, item.name) for item in found] == [("lease", mine.token)]
+    assert [item.problem for item in gc.remove_all(state, found)] == [""]
+    assert not path.exists()
+    assert [item.kind for item in gc.find_all(state, [this_host()])[0]] == ["scratch"]
+
+
 def test_a_port_without_an_owner_is_left(state: Path) -> None:
     """Its lease is dropped; that of a living owner stays."""
     owner = owners.claim(state, run_id="r", launch_id="l", what="server")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,19 +96,67 @@ def test_many_at_once_get_one_lease(state: Path) -> None:
     assert len(got) == 1
 
 
-def test_a_broken_file_is_no_lease(state: Path) -> None:
-    """A file that is not ours, or of another form, does no harm."""
+DAMAGE = [
+    ("cut", lambda text: text[: len(text) // 2]),
+    ("empty", lambda text: ""),
+    ("deep", lambda text: "[" * 100_000),
+    ("bytes", lambda text: "\x00\udcff"),
+    ("places", lambda text: text.replace('"places": [', '"places": 3, "was": [')),
+    ("token", lambda text: text.replace('"token": "', '"token": "../')),
+    ("other", lambda text: "{}"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE, ids=[name for name, _ in DAMAGE])
+def test_a_damaged_lease_may_hold_anything(state: Path, name: str, damage: Callable[[str], str]) -> None:
+    """No device is leased beside it, of whatever node, until it is gone; launches that Slurm places go on."""
+    path = leases.leases_folder(state) / f"{take(state, ('n1', (0, 1))).token}.json"
+    path.write_bytes(damage(path.read_text()).encode("utf-8", "surrogateescape"))
+    for _ in range(2):
+        with pytest.raises(InfraError, match=f"lease {path.name} cannot be read.*`isoline pool gc`"):
+            take(state, ("n2", (3,)))
+    take(state, pool="slurm")
+    (found,) = leases.unreadable(state)
+    assert not found.is_over
+    path.unlink()
+    take(state, ("n2", (3,)))
+
+
+def test_a_damaged_lease_ends_with_its_writer_or_its_age(state: Path) -> None:
+    """Where the writer can still be read and is dead it holds nothing, likewise after two days; one whose
+    writer lives, or is of a machine that is not seen, holds on."""
+    lease = take(state, ("n1", (0,)))
+    path = leases.leases_folder(state) / f"{lease.token}.json"
+    whole = json.loads(path.read_text())
+
+    def damaged(**writer: object) -> bool:
+        path.write_text(
+            json.dumps({**whole, "places": 3, "orchestrator": {**whole["orchestrator"], **writer}})
+        )
+        (found,) = leases.unreadable(state)
+        return found.is_over
+
+    assert not damaged()
+    assert not damaged(host="another")
+    assert damaged(start_ticks=1)
+    assert damaged(boot_id="another")
+    take(state, ("n1", (0,)), launch_id="l-2")
+    path.write_text("")
+    old = time.time() - leases.UNREADABLE_S
+    os.utime(path, (old + 600, old + 600))
+    assert not leases.unreadable(state)[0].is_over
+    os.utime(path, (old - 600, old - 600))
+    assert leases.unreadable(state)[0].is_over
+    take(state, ("n2", (0,)))
+
+
+def test_what_is_no_lease_at_all_is_passed_by(state: Path) -> None:
+    """The lock, parts of a write that was cut, and files that are given back while they are read."""
     take(state, ("n1", (0,)))
     folder = leases.leases_folder(state)
-    (folder / "x.json").write_text("{}")
-    (folder / "y.json").write_text(json.dumps({"places": 3}))
-    assert len(leases.all_leases(state)) == 1
-
-
-def test_a_damaged_lease_is_none(state: Path) -> None:
-    """Wrong types, or a token that is not the file's own name, are passed by."""
-    lease = take(state, ("n1", (0, 1)))
-    text = (leases.leases_folder(state) / f"{lease.token}.json").read_text()
-    for name, old, new in (("a", f'"{lease.token}"', '"../b"'), ("b", f'"{lease.token}"', "5")):
-        (leases.leases_folder(state) / f"{name}.json").write_text(text.replace(old, new))
-    assert leases.all_leases(state) == [lease]
+    (folder / ".x.json.0a1b.part").write_text("{")
+    (folder / "gone.json").symlink_to(folder / "nowhere")
+    (folder / "gone.json").unlink()
+    (folder / "notes.txt").write_text("x")
+    assert leases.unreadable(state) == []
+    take(state, ("n2", (0,)))

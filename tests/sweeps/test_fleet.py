@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from isoline.results.records import ReasonNote
 from isoline.runners.ownership import leases, quarantine
 from isoline.sweeps.fleet import Fleet
 from isoline.sweeps.runs import Run
-from isoline.sweeps.schedule import Node
+from isoline.sweeps.schedule import Node, Taken
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -61,6 +63,20 @@ def test_a_lease_is_whole_unless_the_pool_shares(tmp_path: Path, run: Run) -> No
         Fleet(tmp_path, pool()).lease(run, "c-1", (("n1", (3,)),), LATER)
     assert shared.taken() == (), "our own launches are known as flights"
     assert {item.run_folder for item in leases.all_leases(tmp_path)} == {str(run.folder)}
+
+
+def test_a_lease_that_cannot_be_read_holds_every_node(tmp_path: Path, run: Run) -> None:
+    """Whatever it holds, the scheduler starts nothing beside it; where it is known to be over it holds
+    nothing."""
+    fleet = Fleet(tmp_path, pool())
+    assert fleet.taken() == ()
+    lease = fleet.lease(run, "a-1", (("n1", (0,)),), LATER)
+    path = leases.leases_folder(tmp_path) / f"{lease.token}.json"
+    path.write_text("{")
+    assert fleet.taken() == (Taken("n1", None), Taken("n2", None))
+    old = time.time() - 2 * leases.UNREADABLE_S
+    os.utime(path, (old, old))
+    assert fleet.taken() == ()
 
 
 def test_errors_of_the_machine_quarantine_its_node(tmp_path: Path, run: Run) -> None:

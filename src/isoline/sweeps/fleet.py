@@ -38,6 +38,8 @@ class Fleet:
     def taken(self) -> tuple[Taken, ...]:
         """What others hold on these nodes."""
         me = this_orchestrator()
+        if any(not item.is_over for item in leases.unreadable(self._state)):
+            return tuple(Taken(node, None) for node in self.hosts)  # it may hold any of them
         return tuple(
             Taken(node, None if lease.is_whole else devices)
             for lease in leases.all_leases(self._state)

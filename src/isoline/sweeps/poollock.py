@@ -15,7 +15,7 @@ from isoline.catalog.pools import Pool
 from isoline.errors import InfraError
 from isoline.results.bundle import utc_now, write_file
 from isoline.runners.machine import ports
-from isoline.runners.ownership import gc, owners
+from isoline.runners.ownership import gc, leases, owners
 from isoline.runners.ownership.cleaners import machines_of, register_cleaners
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.settings import Settings
@@ -95,6 +95,9 @@ def clean_up_after_others(state: Path, say: Callable[[str], None], pool: Pool | 
     found, silent = gc.find_all(state, machines_of(pools))
     for line in silent:
         say(f"not looked at: {line}")
+    for damaged in leases.unreadable(state):
+        if not damaged.is_over:
+            say(damaged.text())
     for done in gc.remove_all(state, found):
         left = done.left
         if done.problem and left.kind == "process":

@@ -66,6 +66,7 @@ def status_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
     away from or where something went wrong lately.
     """
     every = leases.all_leases(state)
+    unknown = [item.text() for item in leases.unreadable(state) if not item.is_over]
     journals: dict[str, list[dict[str, Any]]] = {}
     records = {item.node: item for item in quarantine.all_nodes(state)}
     pools = list(pools)
@@ -77,7 +78,8 @@ def status_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
         for node in node_names(pool):
             last = _last_error(records.get(node), now)
             here = [lease for lease in every if node in dict(lease.places)]
-            common = {"pool": pool.name, "node": node, "state": away.get(node, "busy" if here else "free")}
+            free = f"held by nobody known: {'; '.join(unknown)}" if unknown else "free"
+            common = {"pool": pool.name, "node": node, "state": away.get(node, "busy" if here else free)}
             rows += [{**common, **_of_lease(lease, node, journals, last)} for lease in here]
             if not here:
                 rows.append({**common, **_EMPTY, "last_error": last})

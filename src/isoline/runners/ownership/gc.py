@@ -110,14 +110,23 @@ class Leases:
         """Stale leases; they are files of this machine, whichever node they name."""
         if not host.is_local:
             return []
-        return [
+        found = [
             Left(self.kind, item.token, host.name, item.run_id, item.launch_id, item.since, item.text(), item)
             for item in leases.stale(state)
         ]
+        for damaged in leases.unreadable(state):
+            if damaged.is_over:
+                what = "a lease that cannot be read, of nobody who lives"
+                name = damaged.path.stem
+                found.append(Left(self.kind, name, host.name, since=damaged.since, what=what, handle=damaged))
+        return found
 
     def remove(self, state: Path, left: Left) -> str:
         """Free the devices."""
-        leases.give_back(state, left.handle)
+        if isinstance(left.handle, leases.Unreadable):
+            left.handle.path.unlink(missing_ok=True)
+        else:
+            leases.give_back(state, left.handle)
         return ""
 
 
@@ -143,8 +152,8 @@ class Scratch:
 
     def find(self, state: Path, host: Host) -> list[Left]:
         """Launches' folders below ``<state>/scratch`` of nobody, at rest for :data:`SCRATCH_AGE_S`."""
-        if not host.is_local:
-            return []
+        if not host.is_local or leases.unreadable(state):
+            return []  # whose folder it is may stand where nobody can read it
         owned = {Path(owner.scratch).resolve() for owner in owners.all_owners(state) if owner.scratch}
         owned |= {parent for path in owned for parent in path.parents}
         leased = {f"{item.run_id}-{item.launch_id}" for item in leases.all_leases(state)}
