@@ -150,7 +150,9 @@ def ours(folder: Path) -> Callable[[], Answer]:
     def answer() -> Answer:
         con = open_reader(folder / "warehouse.duckdb")
         try:
-            points = snapshot_points(con, model=MODELS[0], scenario=SCENARIOS[0])
+            points = snapshot_points(
+                con, metrics={X, Y, "ttft_p50_ms"}, model=MODELS[0], scenario=SCENARIOS[0]
+            )
         finally:
             con.close()
         return {(row["curve_key"], row["point_id"]) for row in curve_table(points, X, Y) if row["frontier"]}

@@ -66,13 +66,16 @@ def select(
     """Points of the warehouse for :func:`isoline.analysis.curves.curve_table`.
 
     :param moment: as it was then; None: as it is.
-    :param metrics: what must be a column, also where it is none of the headline.
+    :param metrics: what must be a column beside the default axes, also where it is none of the headline.
+        Other metrics are no columns.
     :raises InputError: when nothing matches; names what there is.
     """
     from isoline.results.asof import open_at
-    from isoline.results.metrics import METRICS
+    from isoline.results.metrics import AXES, METRICS
     from isoline.results.snapshots import NEWEST, snapshot_points, with_metrics
 
+    names = [name for name in metrics if name in METRICS]
+    axes = [name for pair in AXES.values() for name in (pair.x, pair.y)]
     con = open_at(settings.warehouse, moment)
     try:
         runs = con.execute("SELECT run_id, sweep FROM runs ORDER BY started_at DESC, run_id DESC").fetchall()
@@ -92,7 +95,8 @@ def select(
             known(sweep, [name for _, name in runs], "sweep")
             if run is None or run == NEWEST:
                 run = next(name for name, of in runs if of == sweep)
-        points = snapshot_points(con, run=run, sweep=sweep, **filters)
+        wanted = {*names, *axes, "ttft_p50_ms"}
+        points = snapshot_points(con, run=run, metrics=wanted, sweep=sweep, **filters)
         if points.empty:
             everything = snapshot_points(con, run=run, sweep=sweep)
             if everything.empty and run is None:
@@ -101,7 +105,7 @@ def select(
                 )
             refuse_unknown(filters, everything)
             raise InputError("no points match all of these filters", remedy="leave one of them out")
-        return with_metrics(con, points, [name for name in metrics if name in METRICS])
+        return with_metrics(con, points, names)
     finally:
         con.close()
 

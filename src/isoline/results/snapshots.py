@@ -5,12 +5,13 @@ Never stitched point by point: every row of a curve comes from one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from isoline.results.metrics import HEADLINE
 from isoline.results.schema import BY_NAME
 from isoline.results.warehouse import Connection
 
@@ -75,7 +76,8 @@ _SQL = f"""
         WHERE NOT c.complete AND c.published AND (c.started_at, c.run_id) > (k.started_at, k.run_id)
         GROUP BY ALL
     )
-    SELECT p.*, k.complete AS curve_complete, k.is_part AS curve_is_part, k.started_at AS run_started_at,
+    SELECT {{columns}}, k.complete AS curve_complete, k.is_part AS curve_is_part,
+           k.started_at AS run_started_at,
            n.newer_incomplete_run, n.newer_incomplete_run IS NOT NULL AS newer_incomplete,
            coalesce(n.newer_is_part, false) AS newer_is_part
     FROM points p
@@ -88,7 +90,13 @@ _SQL = f"""
 _DECISIONS = "SELECT run_id, point_id, action, reason, reviewer, dated FROM overrides ORDER BY ALL"
 
 
-def snapshot_points(con: Connection, *, run: str | None = None, **filters: str | None) -> pd.DataFrame:
+def snapshot_points(
+    con: Connection,
+    *,
+    run: str | None = None,
+    metrics: Collection[str] | None = None,
+    **filters: str | None,
+) -> pd.DataFrame:
     """The points of a snapshot, one row for each expected point (repetitions are rows of their own).
 
     Columns: all of ``points``, and ``curve_complete``, ``curve_is_part`` (its run meant to measure a part
@@ -101,9 +109,12 @@ def snapshot_points(con: Connection, *, run: str | None = None, **filters: str |
         :func:`isoline.results.asof.open_at` for an earlier moment.
     :param run: None: the newest complete run of each curve (the official snapshot);
         :data:`NEWEST`: the newest run of each curve, complete or not; else a run id.
+    :param metrics: the headline metrics that are needed; None: all. Each costs time, and there are many.
     :param filters: equality on any of :data:`FILTERS`; None is no filter.
     :raises TypeError: for a name that is no filter.
     """
+    spared = [] if metrics is None else [name for name in HEADLINE if name not in metrics]
+    columns = f"p.* EXCLUDE ({', '.join(spared)})" if spared else "p.*"
     if run is None:
         eligible = "complete AND published"
     elif run == NEWEST:
@@ -111,7 +122,7 @@ def snapshot_points(con: Connection, *, run: str | None = None, **filters: str |
     else:
         eligible = "run_id = $run"
     of_curve, where, values = _where(filters)
-    sql = _SQL.format(eligible=eligible, of_curve=of_curve, where=where)
+    sql = _SQL.format(eligible=eligible, of_curve=of_curve, where=where, columns=columns)
     frame = steady_frame(con.execute(sql, values | ({"run": run} if "$run" in eligible else {})))
     decided = decision_lines(con)
     places = zip(frame["run_id"], frame["measured_in"], frame["point_id"], strict=True)
