@@ -14,6 +14,9 @@ from isoline.results.records import Plan
 RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
 
 
+RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
@@ -227,6 +230,24 @@ def states(capsys: pytest.CaptureFixture[str], store: Path, *words: str) -> dict
             level = int(row["point_id"].split(".demo-short.c")[1].split(".")[0])
             found.setdefault(row["state"], []).append(level)
     return found
+
+
+def test_a_plan_says_what_is_only_a_part_of_a_curve(
+    project: Any, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two recipes of a curve: a line for each such curve, with its points; none where all is there."""
+    second = f"{RECIPE_ID}-other"
+    project.copy(f"recipes/{RECIPE_ID}.yaml", f"recipes/{second}.yaml")
+    project.edit(f"recipes/{second}.yaml", "threads-batch: 2", "threads-batch: 1")
+    text = (project.root / "sweeps/demo.yaml").read_text().replace(RECIPE_ID, "smollm2-135m/*")
+    project.write("sweeps/demo.yaml", text)
+    argv = ["sweep", "plan", "demo", "--store", str(store)]
+    assert run(argv) == 0
+    assert "a part of curve" not in out(capsys)
+    assert run([*argv, "--recipe", second]) == 0
+    lines = [line for line in out(capsys).splitlines() if line.startswith("a part of curve ")]
+    assert len(lines) == 2
+    assert any("demo-short c1" in line and "demo-short c8" in line for line in lines)
 
 
 @pytest.mark.parametrize("others", ["true", "false"])

@@ -127,6 +127,13 @@ def _show_plan(prepared: Prepared, format: str) -> None:
             new = [points[name] for name in addition.point_ids]
             levels = ", ".join(dict.fromkeys(f"{point.scenario} c{point.concurrency}" for point in new))
             typer.echo(f"added to the curve of run {addition.base_run_id}: {levels}")
+        for key in plan.parts:
+            levels = ", ".join(
+                f"{point.scenario} c{point.concurrency}"
+                for point in points.values()
+                if point.curve_key == key
+            )
+            typer.echo(f"a part of curve {key}, never shown as the whole of it: {levels}")
         for item in plan.excluded:
             typer.echo(f"excluded: {item.what}: {item.why}")
 
