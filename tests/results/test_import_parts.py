@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ import pytest
 
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InfraError
-from isoline.results import import_parts, imports
+from isoline.results import helpers, import_parts, imports
 from isoline.results.import_rows import tables_of
 from isoline.results.import_store import Said, keep
 from isoline.results.importers.foreign import ForeignError, ForeignPoint
@@ -74,7 +76,7 @@ def test_however_it_is_cut_the_rows_are_the_same(kept: Settings, monkeypatch: py
     }
     for size, cores in ((700, 1), (5_000, 2), (1, 3)):
         monkeypatch.setattr(import_parts, "PART_BYTES", size)
-        monkeypatch.setattr(import_parts, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(helpers, "cores", lambda cores=cores: cores)
         assert everything(kept) == whole, size
 
 
@@ -88,21 +90,26 @@ def test_a_line_is_its_own_original() -> None:
     assert isinstance(found[2], ForeignError)
 
 
-def test_a_helper_that_dies_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_helper_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was killed, as for memory, is an error of the machine; nothing lands half."""
-    monkeypatch.setattr(import_parts, "cores", lambda: 2)
-    parts = [import_parts.Part([(tmp_path / "a", None)])] * 3
-    with pytest.raises(InfraError, match="died"):
-        import_parts.run_parts("os:abort", parts, (), lambda part: None)
-    assert [
-        child for child in psutil.Process().children() if "import_parts" in " ".join(child.cmdline())
-    ] == []
+    monkeypatch.setattr(helpers, "cores", lambda: 2)
+    with helpers.Helpers("operator:floordiv", 6, worth=True) as two:
+        assert two.map([1, 2, 3]) == [6, 3, 2]
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            two.map([0])
+        pids = [child.pid for child in psutil.Process().children() if "serve" in str(child.cmdline())]
+        assert len(pids) == 2
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(InfraError, match="died"):
+            two.map([1, 2, 3])
+    assert not [child for child in psutil.Process().children() if "serve" in str(child.cmdline())]
 
 
 HANG = """
 import time
-from isoline.results import import_parts
-helper = import_parts._Helper("builtins:print", "")
+from isoline.results import helpers
+helper = helpers._Helper("builtins:print", "")
 print(helper._process.pid, flush=True)
 time.sleep(60)
 """

@@ -15,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from isoline.catalog.facts import Catalog
+from isoline.results.helpers import Helpers
 from isoline.results.identity import digest
 from isoline.results.import_flat import Flat, Imported, Origin, Refused, flatten, joined, run_id
-from isoline.results.import_parts import Part, cut, run_parts
+from isoline.results.import_parts import Part, cut
 from isoline.results.import_rows import tables_of
 from isoline.results.import_store import FOLDER, Note, kept_files, note_of
 from isoline.results.importers.filenames import file_facts
@@ -202,8 +203,8 @@ def read_files(
 ) -> tuple[Flat, list[Refused]]:
     """Rows of kept files as columns, and what is refused; by several processes where there are many."""
     parts = list(cut(targets, lambda kind, point: FORMATS[_format_of(point, kind)].source))
-    work = f"{__name__}:read_part"
-    found = run_parts(work, parts, (store, catalog), lambda part: read_part((store, catalog), part))
+    with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(parts) > 1) as helpers:
+        found = helpers.map(parts)
     return joined([flat for flat, _ in found]), [bad for _, refused in found for bad in refused]
 
 
