@@ -103,6 +103,8 @@ def travel(con: Connection, moment: Moment) -> None:
     until = f"TIMESTAMP '{moment.until.isoformat(sep=' ')}'"
     day = f"'{moment.day.isoformat()}'"
     runs = f"(SELECT run_id FROM warehouse.main.runs WHERE finished_at <= {until})"
+    later = f"FROM warehouse.main.overrides WHERE action = 'withdraw' AND dated > {day} LIMIT 1"
+    is_withdrawn_later = con.execute(later).fetchone() is not None
     for table in RUN_TABLES:
         what, where = "*", f"run_id IN {runs}"
         if table.name == "overrides":
@@ -111,7 +113,7 @@ def travel(con: Connection, moment: Moment) -> None:
             # A run without a usable plan is in no other table: its id says when it began.
             began = "try_strptime(left(run_id, 16), '%Y%m%dT%H%M%SZ')"
             where = f"coalesce({began} <= {until}, {where})"
-        elif table.name == "points":
+        elif table.name == "points" and is_withdrawn_later:
             what = _POINTS.format(day=day)
         con.execute(
             f'CREATE TEMP VIEW "{table.name}" AS SELECT {what} FROM warehouse.main."{table.name}" t '
