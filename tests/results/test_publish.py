@@ -178,18 +178,21 @@ def test_only_what_is_public(filled: Settings, out: FolderPlace) -> None:
 
 def test_what_may_not_be_passed_on_stays_out(filled: Settings, out: FolderPlace) -> None:
     """Rows of others without an open licence are left out and counted; a curve is there whole or not."""
-    assert publish(filled, out).manifest.left_out == {"no licence to pass on: somebody": 2}
+    first = publish(filled, out)
+    assert first.left_out == {("no licence to pass on", "somebody"): 2}
+    assert first.manifest.left_out == {"no licence to pass on": 2}
+    assert b"somebody" not in b"".join(contents(out.folder).values())
     bring(filled, "late", "all rights reserved", load=3, group="open")  # on the curve that was open until now
     ingest(filled)
     mixed = publish(filled, out).manifest
     assert mixed.sources == {"own": 8}
-    assert mixed.left_out["no licence to pass on: theirs"] == 4
+    assert mixed.left_out == {"no licence to pass on": 6}
     bring(filled, "third", "CC-BY-4.0 (the paper's repository)", source="paper")
     ingest(filled)
     assert publish(filled, out).manifest.licences["CC-BY-4.0 (the paper's repository)"] == 2
-    own = publish(filled, out, own_only=True).manifest
-    assert set(own.sources) == {"own"}
-    assert own.left_out["of others: paper"] == 2
+    own = publish(filled, out, own_only=True)
+    assert set(own.manifest.sources) == {"own"}
+    assert own.left_out[("of others", "paper")] == 2
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_names_of_our_machines_are_found(
         publish(filled, out)
 
 
-def test_a_second_time_nothing_is_written(filled: Settings, out: FolderPlace) -> None:
+def test_a_second_time_nothing_is_written(filled: Settings, out: FolderPlace, bundles: Any) -> None:
     """The same snapshot is not published anew; its date stays."""
     first = publish(filled, out, now=datetime(2026, 12, 5, tzinfo=UTC))
     before = contents(out.folder)
@@ -265,6 +268,13 @@ def test_a_second_time_nothing_is_written(filled: Settings, out: FolderPlace) ->
     assert (first.unchanged, again.unchanged, again.written) == (False, True, [])
     assert contents(out.folder) == before
     assert again.manifest.published_at == "2026-12-05T00:00:00Z"
+    bring(filled, "more", None, source="somebody else")  # not for the public: only left_out changes
+    bundles.make_run(filled.store, bundles.make_plan(publish=False), "20261206T020000Z-tryout-aaaaa6")
+    ingest(filled)
+    assert not publish(filled, out).unchanged
+    bundles.make_run(filled.store, bundles.make_plan(publish=False), "20261207T020000Z-tryout-aaaaa7")
+    ingest(filled)
+    assert publish(filled, out).unchanged
 
 
 def test_readers_of_the_old_manifest_lose_nothing(filled: Settings, out: FolderPlace, bundles: Any) -> None:
@@ -281,8 +291,10 @@ def test_readers_of_the_old_manifest_lose_nothing(filled: Settings, out: FolderP
             assert out.read(file.path) == was[file.path]
     kept = {file.path for table in done.manifest.tables.values() for file in table.files}
     assert any(path in was for path in kept)  # what did not change is not written again
+    left = out.folder / "points" / f".{'0' * 64}.parquet.0a1b2c3d.part"  # of a writer that was killed
+    left.write_bytes(b"PAR1")
     pruned = publish(filled, out, prune=True)
-    assert (pruned.unchanged, pruned.removed) == (True, done.older)
+    assert (pruned.unchanged, pruned.removed) == (True, done.older + 1)
     assert set(contents(out.folder)) == {MANIFEST, *kept}
     assert curves(published_points(out)) == curves(inside(filled))
 
@@ -426,3 +438,18 @@ def test_a_hostile_manifest_leads_nowhere(filled: Settings, out: FolderPlace, tm
     repaired: Published = publish(filled, out)
     assert repaired.written == [first]
     assert len(published_points(out)) == 10
+
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "results"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="shared/data is not here")
+def test_the_fields_own_data_comes_out_as_it_is(settings: Settings, out: FolderPlace) -> None:
+    """All of the field's data, imported and published again, gives the same curves; nothing is found."""
+    for folder in sorted(path for path in DATA.iterdir() if path.is_dir()):
+        keep(settings.store, [folder], Said(licence="Apache-2.0"))
+    ingest(settings)
+    done = publish(settings, out)
+    assert done.left_out == {}
+    assert done.manifest.curves > 50
+    assert curves(published_points(out)) == curves(inside(settings))

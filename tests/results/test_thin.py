@@ -25,6 +25,7 @@ from isoline.results.schema import TABLES
 from isoline.results.thin import ThinReport, thin
 from isoline.results.warehouse import open_reader, write_lock
 from isoline.settings import Settings
+from isoline.sweeps.logs import find_logs
 
 RULES = Path(__file__).parents[2] / "results" / "retention.yaml"
 RUN = "20261201T020000Z-demo-aaaaaa"
@@ -357,3 +358,14 @@ def test_thinned_bundles_come_from_stores_but_not_from_jobs(old: Settings, tmp_p
     ingest(other)
     assert verify(other) == []
     assert content(other.warehouse) == content(old.warehouse)
+
+
+def test_logs_that_were_thinned_are_said_to_be(old: Settings) -> None:
+    """Whoever asks for a log learns that it is gone by the rules, not that it never was."""
+    launch = next(old.store.glob(f"*/*/*/{RUN}/_launch/*")).name
+    assert find_logs(old.store, launch)[1]
+    thin(old, now=later(91))
+    with pytest.raises(InputError, match=r"the logs of .* are gone: they were thinned"):
+        find_logs(old.store, launch)
+    with pytest.raises(InputError, match="no log of point or launch"):
+        find_logs(old.store, "0123456789-1")

@@ -50,6 +50,7 @@ def publish(
         emit(rows, format, title="Not for the public")
         raise
     manifest = done.manifest
+    left_out = {f"{reason}: {source}": count for (reason, source), count in done.left_out.items()}
     files = [file for table in manifest.tables.values() for file in table.files]
     row: dict[str, Any] = {
         "place": place.name,
@@ -59,7 +60,7 @@ def publish(
         "bytes": sum(file.bytes for file in files),
         "new_files": len(done.written),
         "unchanged": done.unchanged,
-        "left_out": manifest.left_out,
+        "left_out": left_out,
         "sources": manifest.sources,
         "older_files": done.older - done.removed,
         "published_at": manifest.published_at,
@@ -75,7 +76,7 @@ def publish(
         if done.unchanged
         else f"{verb} {what}, {row['new_files']} of them new: {place.name}"
     )
-    for reason, count in manifest.left_out.items():
+    for reason, count in left_out.items():
         typer.echo(f"left out: {count} points, {reason}")
     if row["older_files"]:
         typer.echo(f"{row['older_files']} files of former snapshots are there; --prune removes them")

@@ -42,6 +42,8 @@ from isoline.results.warehouse import Connection, open_reader
 from isoline.settings import Settings
 
 PARTITION = ("model", "scenario")
+LeftOut = dict[tuple[str, str], int]
+"""Rows that are not published, by reason and source."""
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _OURS = re.compile(
@@ -83,6 +85,8 @@ class Published:
     :ivar written: data files that were new there.
     :ivar unchanged: the snapshot there is this one already; its manifest was left as it is.
     :ivar older: files of former snapshots that are there; :ivar removed: of these, how many were removed.
+    :ivar left_out: rows that are not in it, by reason and source. Sources that are left out are named here
+        only: nobody scanned their names.
     """
 
     manifest: PublishedManifest
@@ -90,6 +94,7 @@ class Published:
     unchanged: bool = False
     older: int = 0
     removed: int = 0
+    left_out: LeftOut = field(default_factory=dict)
 
 
 def publish(
@@ -134,13 +139,22 @@ def publish(
         curves=pc.count_distinct(points.column("curve_key")).as_py(),
         sources=_counts(points, "source"),
         licences=_counts(foreign, "licence"),
-        left_out=left_out,
+        left_out=_by_reason(left_out),
         tables=_tables(tables, files),
     )
-    return _write(place, manifest, {file.path: data for file, data in files.values()}, prune, dry_run)
+    done = _write(place, manifest, {file.path: data for file, data in files.values()}, prune, dry_run)
+    done.left_out = left_out
+    return done
 
 
-def snapshot_tables(con: Connection, *, own_only: bool = False) -> tuple[dict[str, pa.Table], dict[str, int]]:
+def _by_reason(left_out: LeftOut) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for (reason, _), count in left_out.items():
+        total[reason] += count
+    return dict(sorted(total.items()))
+
+
+def snapshot_tables(con: Connection, *, own_only: bool = False) -> tuple[dict[str, pa.Table], LeftOut]:
     """(the public tables of the official snapshot, how many of its points are not in them by reason).
 
     :raises InputError: when nothing is left to publish: an empty snapshot would replace a full one.
@@ -148,7 +162,7 @@ def snapshot_tables(con: Connection, *, own_only: bool = False) -> tuple[dict[st
     frame = snapshot_points(con)
     kept, left_out = _passed_on(con, frame, own_only)
     if kept.empty:
-        why = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        why = ", ".join(f"{count} {reason}: {source}" for (reason, source), count in left_out.items())
         raise InputError(
             f"there is nothing to publish ({why or 'no curve has a complete run of a published sweep'})",
             remedy="`isoline frontier --run newest` shows incomplete runs",
@@ -174,7 +188,7 @@ def _names(table: str, of: str = "") -> str:
     return ", ".join(f'{of}"{name}"' for name in PUBLIC[table].names)
 
 
-def _passed_on(con: Connection, frame: pd.DataFrame, own_only: bool) -> tuple[pd.DataFrame, dict[str, int]]:
+def _passed_on(con: Connection, frame: pd.DataFrame, own_only: bool) -> tuple[pd.DataFrame, LeftOut]:
     """The points that may be passed on, with where they are from; and how many are left out, by reason."""
     origins = con.execute("""
         SELECT run_id, point_id, list(licence ORDER BY sha256, row_index), count(*) FILTER (licence IS NULL),
@@ -183,7 +197,9 @@ def _passed_on(con: Connection, frame: pd.DataFrame, own_only: bool) -> tuple[pd
         FROM imports GROUP BY ALL
     """).fetchall()
     by_point = {(run, point): rest for run, point, *rest in origins}
-    refused: dict[str, str] = {}  # by curve: a curve with a part of its points would be another curve
+    refused: dict[
+        str, tuple[str, str]
+    ] = {}  # by curve: a curve with a part of its points would be another curve
     licence, kind, digest, row = [], [], [], []
     for run, point, curve, source in zip(
         frame["run_id"], frame["point_id"], frame["curve_key"], frame["source"], strict=True
@@ -191,9 +207,9 @@ def _passed_on(con: Connection, frame: pd.DataFrame, own_only: bool) -> tuple[pd
         notes, unsaid, form, sha256, index = by_point.get((run, point), ([], 0, None, None, None))
         if source not in MEASURED_HERE:
             if own_only:
-                refused[curve] = f"of others: {source}"
+                refused[curve] = ("of others", source)
             elif unsaid or not notes or not all(may_pass_on(note) for note in notes):
-                refused[curve] = f"no licence to pass on: {source}"
+                refused[curve] = ("no licence to pass on", source)
         licence.append(notes[0] if notes else None)
         kind.append(form)
         digest.append(sha256)
@@ -297,8 +313,9 @@ def _write(
             remedy="name a place of its own",
         )
     had = read_manifest(place)
-    same = {"published_at": manifest.published_at, "isoline": manifest.isoline}
-    unchanged = had is not None and had.model_copy(update=same) == manifest
+    # The same data may be of a newer warehouse, in which something else changed.
+    about = {name: getattr(manifest, name) for name in ("published_at", "isoline", "warehouse_digest")}
+    unchanged = had is not None and had.model_copy(update=about) == manifest
     new = [path for path, content in data.items() if place.size(path) != len(content)]
     old = [name for name in there if name not in data and name != MANIFEST]
     done = Published(had if had and unchanged else manifest, new, unchanged, older=len(old))

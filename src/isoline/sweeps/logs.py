@@ -10,6 +10,7 @@ from pathlib import Path
 
 from isoline.errors import InputError
 from isoline.results.bundle import attempts
+from isoline.results.tombstone import tombstone_path
 from isoline.sweeps.journal import JOURNAL, read_journal
 from isoline.sweeps.runs import Run, named_run, read_point, runs_newest_first
 
@@ -58,13 +59,20 @@ def point_logs(run: Run, point_id: str) -> list[Log]:
 def find_logs(store: Path, name: str, run_id: str | None = None) -> tuple[Run, list[Log]]:
     """The logs of a point or launch in one run, else in the newest run that has some.
 
-    :raises InputError: when no run has any.
+    :raises InputError: when no run has any; says so where they were thinned.
     """
     for run in [named_run(store, run_id)] if run_id else runs_newest_first(store):
         points = {point.point_id for launch in run.plan.launches for point in launch.points}
         found = point_logs(run, name) if name in points else launch_logs(run, name)
         if found:
             return run, found
+        folders = [run.folder / "_launch" / name, *attempts(run.folder, name)]
+        if any(tombstone_path(folder).exists() for folder in folders):
+            raise InputError(
+                f"the logs of {name} are gone: they were thinned",
+                where=f"run {run.run_id}",
+                remedy="results/retention.yaml says how long they stay",
+            )
     raise InputError(
         f"no log of point or launch {name!r}",
         where=f"run {run_id}" if run_id else str(store),
