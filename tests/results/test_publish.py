@@ -25,7 +25,7 @@ from isoline.results.published import MANIFEST, published_points, read_manifest
 from isoline.results.remote import FolderPlace, Place, place_at
 from isoline.results.snapshots import snapshot_points
 from isoline.results.warehouse import open_reader
-from isoline.settings import Settings
+from isoline.settings import Settings, load_settings
 
 RUNS = [f"2026120{day}T020000Z-nightly-aaaaa{day}" for day in range(1, 5)]
 ROW = {"model_id": "openai/gpt-oss-120b", "completed": 9, "num_prompts": 9, "total_output_tokens": 90}
@@ -46,9 +46,15 @@ def bring(settings: Settings, name: str, licence: str | None, load: int = 1, **s
     keep(settings.store, [folder], Said(**{"source": "theirs", **said}, licence=licence, given=NAMES))
 
 
-@pytest.fixture
-def filled(bundles: Any, settings: Settings) -> Settings:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, bundles: Any) -> Path:
     """Two models of ours in two runs, a try-out, an incomplete run, and rows of two others."""
+    folder = tmp_path_factory.mktemp("template")
+    for name in ("recipes", "sweeps", "results"):
+        (folder / name).mkdir()
+    settings = load_settings(
+        folder, store=folder / "results" / "store", warehouse=folder / "results" / "warehouse.duckdb"
+    )
     make, launch, point = bundles.make_plan, bundles.LaunchDef, bundles.PointDef
     loads = [point(c) for c in (1, 2, 4, 8)]
     plan = make([(launch(), loads), (launch(model="other-model", recipe_id="o/llamacpp-cpu"), loads)])
@@ -59,6 +65,13 @@ def filled(bundles: Any, settings: Settings) -> Settings:
     bring(settings, "open", "Apache-2.0")
     bring(settings, "closed", None, source="somebody")
     ingest(settings)
+    return folder
+
+
+@pytest.fixture
+def filled(template: Path, settings: Settings) -> Settings:
+    """A copy of it that the test may change."""
+    shutil.copytree(template / "results", settings.project / "results", dirs_exist_ok=True)
     return settings
 
 
@@ -129,6 +142,19 @@ def test_the_same_curves_from_s3(filled: Settings, out: FolderPlace, s3: Any) ->
     for wrong in ("s3://", "gs://bucket/x", "s3://key:secret@bucket/x"):
         with pytest.raises(InputError, match=r"not of the form s3://bucket/prefix"):
             place_at(wrong)
+
+
+def test_a_public_bucket_needs_no_credentials(
+    filled: Settings, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has no credentials asks as anybody may, instead of being told to get some."""
+    place = place_at("s3://results/public")
+    publish(filled, place)
+    for name in place.names():
+        s3.put_object_acl(Bucket="results", Key=f"public/{name}", ACL="public-read")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert len(published_points(place_at("s3://results/public"))) == 10
 
 
 def test_an_s3_that_refuses_is_one_line(
@@ -363,7 +389,7 @@ def test_readers_at_full_speed(filled: Settings, out: FolderPlace) -> None:
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    for number in range(12):
+    for number in range(6):
         publish(filled, out, own_only=number % 2 == 0)
     over.set()
     for reader in readers:

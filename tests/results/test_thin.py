@@ -24,7 +24,7 @@ from isoline.results.rederive import rederive
 from isoline.results.schema import TABLES
 from isoline.results.thin import ThinReport, thin
 from isoline.results.warehouse import open_reader, write_lock
-from isoline.settings import Settings
+from isoline.settings import Settings, load_settings
 from isoline.sweeps.logs import find_logs
 
 RULES = Path(__file__).parents[2] / "results" / "retention.yaml"
@@ -62,15 +62,27 @@ def totals(report: ThinReport) -> dict[str, int]:
     return found
 
 
-@pytest.fixture
-def old(bundles: Any, settings: Settings) -> Settings:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, bundles: Any) -> Path:
     """Two runs of two points each with raw files, ingested, and the project's own rules."""
-    shutil.copyfile(RULES, settings.project / "results" / "retention.yaml")
+    folder = tmp_path_factory.mktemp("template")
+    for name in ("recipes", "sweeps", "results"):
+        (folder / name).mkdir()
+    results = folder / "results"
+    settings = load_settings(folder, store=results / "store", warehouse=results / "warehouse.duckdb")
+    shutil.copyfile(RULES, results / "retention.yaml")
     plan = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1), bundles.PointDef(4)])])
     raw = bundles.Outcome(extra_files=RAW)
     for run in (RUN, OTHER):
         bundles.make_run(settings.store, plan, run, {(1, 1): [raw], (4, 1): [raw]})
     assert not ingest(settings).quarantined
+    return results
+
+
+@pytest.fixture
+def old(template: Path, settings: Settings) -> Settings:
+    """A copy of it that the test may change."""
+    shutil.copytree(template, settings.project / "results", dirs_exist_ok=True)
     return settings
 
 
@@ -319,6 +331,11 @@ def test_runs_that_gave_points_to_a_held_one_stay(bundles: Any, settings: Settin
     report = thin(settings, now=later(401), held=[OTHER])
     assert [run for run, _ in report.held] == [RUN, OTHER]
     assert report.gone == []
+    tables = content(settings.warehouse)
+    assert thin(settings, now=later(401)).files == 4
+    rebuild(settings)  # the later run's rows are made from the earlier one's thinned attempt too
+    assert content(settings.warehouse) == tables
+    assert verify(settings) == []
 
 
 def test_wrong_rules_are_refused(old: Settings) -> None:

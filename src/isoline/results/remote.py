@@ -34,10 +34,15 @@ def s3_root(url: str) -> str:
 
 
 def s3_system() -> Any:
-    """S3 as an fsspec file system. What was listed is asked anew each time: others write there."""
+    """S3 as an fsspec file system. What was listed is asked anew each time: others write there.
+
+    Without credentials it asks as anybody may: a public snapshot is read so.
+    """
+    import botocore.session
     import s3fs
 
-    return s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+    nobody = botocore.session.get_session().get_credentials() is None
+    return s3fs.S3FileSystem(anon=nobody, use_listings_cache=False, skip_instance_cache=True)
 
 
 @contextmanager
