@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from isoline.catalog.documents import DocumentError, locate, nearest
 from isoline.catalog.prices import load_prices
 from isoline.errors import IncompleteError
 from isoline.results import bundle
-from isoline.results.decisions import Override
+from isoline.results.decisions import IMPORT, Override
 from isoline.results.folder import Folder
 from isoline.results.identity import RUN_ID
 from isoline.results.records import Plan
@@ -58,7 +58,8 @@ def strange_runs(store: Path, overrides: Sequence[Override]) -> list[str]:
         return []
     runs = [run.name for run in bundle.run_folders(store)]
     lines = []
-    for run_id in sorted({item.run_id for item in overrides} - {*runs}):
+    own = {item.run_id for item in overrides if not item.run_id.startswith(IMPORT)}
+    for run_id in sorted(own - {*runs}):
         near = get_close_matches(run_id, runs, n=1, cutoff=0.4)
         hint = f"; the nearest that it has is {near[0]}" if near else ""
         lines.append(f"{OVERRIDES}: the store has no run {run_id}, what is decided about it waits{hint}")
@@ -108,3 +109,56 @@ def bring_prices(con: Connection, project: Path) -> None:
     with transaction(con):
         con.execute("DELETE FROM prices")
         insert(con, table, table.rows(rows))
+
+
+_WITHDRAWN = "coalesce(list_contains(marks, 'withdrawn'), false)"
+
+_DECIDED = f"""(run_id LIKE '{IMPORT}%' AND EXISTS (
+    FROM overrides o WHERE o.action = 'withdraw' AND o.run_id = points.run_id
+    AND coalesce(o.point_id, points.point_id) = points.point_id))"""
+
+
+def decide_imports(con: Connection, overrides: Sequence[Override]) -> list[str]:
+    """Apply decisions to the points of other people's files, with an open writer and after these landed.
+
+    Their rows are made from the files alone, so that each time all decisions are applied anew.
+
+    :returns: one line for each decision that matches no point, with the nearest run or point.
+    """
+    mine = [item for item in overrides if item.run_id.startswith(IMPORT)]
+    known: dict[str, set[str]] = {}
+    for run_id, point_id in con.execute(
+        "SELECT run_id, point_id FROM points WHERE list_contains($runs, run_id)",
+        {"runs": [item.run_id for item in mine]},
+    ).fetchall():
+        known.setdefault(run_id, set()).add(point_id)
+    table = BY_NAME["overrides"]
+    rows = [item.model_dump() for item in mine if item.run_id in known]
+    shown = f"SELECT {', '.join(table.names)} FROM overrides WHERE run_id LIKE '{IMPORT}%'"
+    with transaction(con):
+        if {tuple(row[name] for name in table.names) for row in rows} != set(con.execute(shown).fetchall()):
+            con.execute(f"DELETE FROM overrides WHERE run_id LIKE '{IMPORT}%'")
+            insert(con, table, table.rows(rows))
+        changed = f"run_id LIKE '{IMPORT}%' AND {_WITHDRAWN} <> {_DECIDED}"
+        row = con.execute(f"SELECT count(*) FROM points WHERE {changed}").fetchone()
+        if row and row[0]:
+            con.execute(
+                f"""UPDATE points SET marks = CASE WHEN {_WITHDRAWN}
+                THEN list_filter(marks, lambda mark: mark <> 'withdrawn')
+                ELSE list_append(marks, 'withdrawn') END WHERE {changed}"""
+            )
+    return [_unmatched(con, item, known) for item in mine if not _matches(item, known)]
+
+
+def _matches(item: Override, known: Mapping[str, Collection[str]]) -> bool:
+    return item.run_id in known and (item.point_id is None or item.point_id in known[item.run_id])
+
+
+def _unmatched(con: Connection, item: Override, known: Mapping[str, Collection[str]]) -> str:
+    if item.run_id in known:
+        return (
+            f"{OVERRIDES}: {item.run_id} has no point {item.point_id}; "
+            f"{nearest(item.point_id or '', known[item.run_id])}"
+        )
+    runs = con.execute(f"SELECT run_id FROM runs WHERE run_id LIKE '{IMPORT}%'").fetchall()
+    return f"{OVERRIDES}: nothing was imported as {item.run_id}; {nearest(item.run_id, [r for (r,) in runs])}"

@@ -20,10 +20,14 @@ from isoline.results.tombstone import NEEDED
 _ALWAYS = frozenset().union(*NEEDED.values()) - {"telemetry.parquet"}
 
 
-class Override(Document):
-    """One decision about a run or a point that stays in the store as it was measured."""
+IMPORT = "import-"
+"""How the runs of other people's files begin."""
 
-    run_id: str = Field(pattern=RUN_ID.pattern)
+
+class Override(Document):
+    """One decision about a run or a point that stays in the store as it was measured or imported."""
+
+    run_id: str = Field(pattern=rf"{RUN_ID.pattern}|^{IMPORT}[a-z0-9._-]+$")
     point_id: str | None = None  # None: every point of the run
     action: Literal["withdraw", "annotate"]
     reason: str = Field(min_length=10)
@@ -133,7 +137,9 @@ def load_retention(project: Path) -> Retention:
     """
     path = project / "results" / "retention.yaml"
     if not path.exists():
-        raise InputError("no rules of retention", where=str(path), remedy="write them, as in docs/warehouse.md")
+        raise InputError(
+            "no rules of retention", where=str(path), remedy="write them, as in docs/warehouse.md"
+        )
     return load_document(path, Retention, root=project)
 
 

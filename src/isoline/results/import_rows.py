@@ -202,6 +202,7 @@ def _points(flat: Flat, head: pa.Table, at: np.ndarray, ids: pa.Array, repetitio
         "accuracy_state": "not_run",
         "official": False,
         "unofficial_why": UNOFFICIAL,
+        "unofficial_otherwise": UNOFFICIAL,
         "window": "full",
         "bundle_path": _paths(head.column("sha256")),
         "bundle_digest": head.column("sha256"),

@@ -16,7 +16,7 @@ import pyarrow as pa
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InputError
 from isoline.results import bundle
-from isoline.results.decided import bring_prices, check_overrides, strange_runs
+from isoline.results.decided import bring_prices, check_overrides, decide_imports, strange_runs
 from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
 from isoline.results.imports import Landing, has_imports, land
@@ -88,6 +88,7 @@ def add_imports(
     landing = land(con, settings.store, load_catalog(settings.project), again=again)
     report.imported = landing
     report.runs += landing.changed
+    report.warnings += decide_imports(con, load_overrides(settings.project))
     report.quarantined += [
         Quarantined(bad.path, bad.run_id, bad.digest, "import", bad.reason) for bad in landing.refused
     ]
