@@ -83,6 +83,10 @@ IN_CI = [
 server and load generator under load (test_faults). Twelve moments and more in all."""
 
 
+class MissedError(Exception):
+    """The phase to strike in never came."""
+
+
 class Arena:
     """A small project with a pool of each kind, and the hands that strike."""
 
@@ -180,7 +184,14 @@ class Arena:
         tiny = self.tiny
         self.sweep(name, moment.kind)
         running = tiny.start("sweep", "run", name)
-        tiny.wait_phase(running, moment.phase, timeout_s=240)
+        try:
+            tiny.wait_phase(running, moment.phase, timeout_s=240)
+        except AssertionError:
+            if running.process.poll() is None:
+                raise
+            # The machine was so busy that the attempt failed by itself: nothing was struck at.
+            assert tiny.run("sweep", "run", name, timeout_s=300).code in (0, 3), running.text()
+            raise MissedError(running.text()) from None
         time.sleep(rng.uniform(0, DELAY_S[moment.phase]))
         kept = tiny.digests()
         self.strike(moment, running)
@@ -294,7 +305,8 @@ def test_a_hundred_moments(
 ) -> None:
     """A hundred seeded strikes over all kinds, targets, signals and phases; outcomes are counted.
 
-    ``ISOLINE_STRIKES`` says how many where there is less time; the page says so too.
+    ``ISOLINE_STRIKES`` says how many where there is less time; the page says so too. The page is written
+    after each strike, and ``ISOLINE_STRIKES_FROM=page`` goes on where it ends.
     """
     made = arena("slurm")  # has the pools of all kinds
     wanted = int(os.environ.get("ISOLINE_STRIKES", "100"))
@@ -302,16 +314,35 @@ def test_a_hundred_moments(
     moments = [*PROCESS, *CONTAINER, *SLURM]
     rng.shuffle(moments)
     moments = (moments * 3)[:wanted]
-    lines: list[str] = []
-    for number, moment in enumerate(moments):
-        lines.append(made.round(moment, rng, f"struck{number}"))
+    lines = struck_before(moments)
+    for number, moment in enumerate(moments[len(lines) :], len(lines)):
+        lines.append(struck(made, moment, number))
         print(lines[-1], flush=True)
-    counted = Counter(f"{item.kind} {item.target} {item.number.name}" for item in moments)
-    table = [f"- {name}: {count}" for name, count in sorted(counted.items())]
-    head = (
-        f"{len(lines)} of 100 seeded strikes, each finished by the same command, nothing false, lost or left:"
-    )
-    evidence("chaos", [head, "", *table, "", *lines])
+        counted = Counter(f"{item.kind} {item.target} {item.number.name}" for item in moments[: len(lines)])
+        table = [f"- {name}: {count}" for name, count in sorted(counted.items())]
+        head = (
+            f"{len(lines)} of 100 seeded strikes, each finished by the same command, nothing false or left:"
+        )
+        evidence("chaos", [head, "", *table, "", *(f"- {line}" for line in lines)])
+
+
+def struck(made: Arena, moment: Moment, number: int) -> str:
+    """What came of a strike. A machine that is too busy to get to its phase gets two more chances."""
+    for chance in range(3):
+        with contextlib.suppress(MissedError):
+            return made.round(moment, random.Random(100 + number), f"struck{number}x{chance}")
+    raise AssertionError(f"{moment.text()}: its phase never came in three runs")
+
+
+def struck_before(moments: Sequence[Moment]) -> list[str]:
+    """The strikes that the page ``docs/evidence/chaos.md`` tells of, where they are to be kept."""
+    if os.environ.get("ISOLINE_STRIKES_FROM") != "page":
+        return []
+    page = (Path(__file__).parents[2] / os.environ["ISOLINE_EVIDENCE"] / "chaos.md").read_text()
+    lines = [line[2:] for line in page.splitlines() if "exit codes" in line]
+    kept = [line for line, moment in zip(lines, moments, strict=False) if line.startswith(moment.text())]
+    assert kept == lines, "the page tells of other strikes"
+    return kept
 
 
 @pytest.mark.soak
