@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from isoline.runners.ownership import cgroups
+
 pytestmark = pytest.mark.engine
 
 
@@ -32,6 +34,24 @@ def test_an_argument_that_the_engine_does_not_know(tiny: Any) -> None:
     tiny.run("results", "ingest")
     (row,) = tiny.query("select cause, cause_detail from launches")
     assert row["cause"] == "unknown_argument" and "--warp-drive" in row["cause_detail"]
+
+
+def test_a_server_over_the_pool_s_memory_limit(tiny: Any) -> None:
+    """The kernel ends it and not its neighbours: out of memory, which is the engine's own doing, and no
+    record of it stays. Where the kernel takes no limit there is nothing to see here."""
+    probe = cgroups.make(tiny.tmp, "probe", 1 << 30)
+    cgroups.remove(tiny.tmp, "probe")
+    if probe.path is None:
+        return  # tests/runners/test_cgroups.py: it runs without one and says why
+    pool = tiny.project / "runners/local.yaml"
+    pool.write_text(f"{pool.read_text()}\nmemory_limit_gb: 0.03\n")
+    tiny.sweep("small", {"concurrency": [1]})
+    tiny.sweep_run("small", code=3)
+    (launch,) = tiny.the_run().glob("_launch/*/launch.json")
+    record = json.loads(launch.read_text())
+    assert (record["verdict"], record["signal"]) == ("invalid", signal.SIGKILL)
+    assert [note["code"] for note in record["reasons"]] == ["oom"], record["reasons"]
+    assert list((tiny.state / "owners").iterdir()) == []
 
 
 def test_a_server_that_dies_under_load_says_why(tiny: Any) -> None:

@@ -161,6 +161,7 @@ class Pool(Document):
     until: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
     load_gb_s: float | None = Field(default=None, gt=0)
     compile_s: float | None = Field(default=None, ge=0)
+    memory_limit_gb: float | None = Field(default=None, gt=0)  # of a program, where the kernel lets us
     cache_cap_gb: float | None = Field(default=None, gt=0)  # of what we staged; the oldest unused goes first
     exclude: list[Excluded] = []
     client_profile: Literal["shared-cpu", "gpu-host"] = "gpu-host"
@@ -181,6 +182,8 @@ class Pool(Document):
                 raise ValueError(f"launcher {self.launcher} needs the part {name}")
         if len(set(self.hosts)) != len(self.hosts):
             raise ValueError("hosts: a machine is named twice")
+        if self.memory_limit_gb is not None and self.launcher != "process":
+            raise ValueError("memory_limit_gb: only programs of launcher process get one from us")
         if self.hosts and self.launcher != "container":
             raise ValueError("hosts: only pools of launcher container name their machines")
         if self.launcher == "slurm" and self.slurm and self.slurm.container != "none" and not self.container:

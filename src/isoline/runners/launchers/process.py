@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from isoline.runners.launchers.interface import ExitStatus, LaunchSpec, Server, 
 from isoline.runners.launchers.parts import Part, fill_words, popen_in_session, urls_of, values_of
 from isoline.runners.machine import proc
 from isoline.runners.machine.needs import Problem
-from isoline.runners.ownership import owners
+from isoline.runners.ownership import cgroups, owners
+from isoline.runners.ownership.cgroups import Cgroup
 from isoline.runners.staging.weights import ensure_weights
 
 PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
@@ -34,16 +35,19 @@ class ProcessPart(Part):
     state: Path = Path()
     process: subprocess.Popen[bytes] | None = None
     forced: bool = False
+    cgroup: Cgroup | None = None
+    status: ExitStatus | None = None
 
     @property
     def pid(self) -> int:
         return self.process.pid if self.process else 0
 
     def poll(self) -> ExitStatus | None:
-        if self.process is None:
-            return None
-        code = self.process.poll()
-        return None if code is None else exit_status(code)
+        if self.process is not None and self.status is None and (code := self.process.poll()) is not None:
+            self.status = exit_status(code)
+            if self.status.signal == signal.SIGKILL and self.cgroup is not None and self.cgroup.killed:
+                self.status = replace(self.status, reason="oom")
+        return self.status
 
     def pids(self) -> set[int]:
         if self.process is None:
@@ -129,11 +133,24 @@ class ProcessLauncher(PartsLauncher):
         env["TMPDIR"] = scratch
         env |= {key: " ".join(fill_words([value], values, urls)) for key, value in part.command.env.items()}
         part.env = env | owners.label(part.owner)
-        words = owners.wrap(self.state, part.owner, list(part.argv))
+        self._limit(server, part)
+        words = owners.wrap(
+            self.state, part.owner, list(part.argv), part.cgroup.path if part.cgroup else None
+        )
         part.process, part.log_offset = popen_in_session(
             words, env=dict(part.env), cwd=part.scratch, log=part.log
         )
         part.started_at = utc_now()
+
+    def _limit(self, server: Server, part: ProcessPart) -> None:
+        """Give a program a cgroup with the pool's limit; where the kernel does not let us, that is noted."""
+        pool = server.spec.pool
+        if pool is None or pool.memory_limit_gb is None:
+            return
+        limit = int(pool.memory_limit_gb * 1e9)
+        part.cgroup = cgroups.make(owners.owners_folder(self.state), part.owner.token, limit)
+        told = f"no memory limit: {part.cgroup.why}" if part.cgroup.why else ""
+        server.notes.append(told or f"memory limit {pool.memory_limit_gb:g} GB for {part.name}")
 
 
 def files_of(spec: LaunchSpec) -> set[str]:

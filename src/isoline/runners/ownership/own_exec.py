@@ -1,9 +1,10 @@
-"""Note who I am, then become the program: ``python own_exec.py NOTE -- PROGRAM [ARG ...]``.
+"""Note who I am, then become the program: ``python own_exec.py NOTE [--cgroup DIR] -- PROGRAM [ARG ...]``.
 
 Started in its own session by the launcher. The note (pid, group, session, start) is durable before
 the program runs, so a killed orchestrator can never leave a server of which nobody knows, not even
 one that overwrites its own environment. Where the orchestrator is gone already, or its record, the
-program is not started. Uses the standard library alone and runs with ``-I -S``.
+program is not started. In the cgroup DIR it is before the program runs, so all of it counts. Uses the
+standard library alone and runs with ``-I -S``.
 """
 
 import json
@@ -13,9 +14,13 @@ import sys
 
 def main(argv: list[str]) -> int:
     """Write the note and replace this process; returns only when that failed (125 to 127)."""
-    note, separator, *command = argv
+    note, *rest = argv
+    cgroup = ""
+    if rest[:1] == ["--cgroup"]:
+        _, cgroup, *rest = rest
+    separator, *command = rest
     if separator != "--" or not command:
-        print("usage: own_exec.py NOTE -- PROGRAM [ARG ...]", file=sys.stderr)
+        print("usage: own_exec.py NOTE [--cgroup DIR] -- PROGRAM [ARG ...]", file=sys.stderr)
         return 127
     try:
         with open(note.removesuffix(".child") + ".json", encoding="utf-8") as file:  # noqa: PTH123
@@ -38,6 +43,13 @@ def main(argv: list[str]) -> int:
         os.replace(part, note)  # noqa: PTH105
     except OSError as error:
         print(f"own_exec: cannot write {note}: {error.strerror}", file=sys.stderr)
+        return 126
+    try:
+        if cgroup:
+            with open(f"{cgroup}/cgroup.procs", "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(str(os.getpid()))
+    except OSError as error:
+        print(f"own_exec: cannot enter {cgroup}: {error.strerror}", file=sys.stderr)
         return 126
     try:
         os.execvpe(command[0], command, os.environ)

@@ -29,7 +29,7 @@ from typing import Literal
 
 from isoline.results.bundle import sync, utc_now, write_file
 from isoline.runners.machine import ports, proc
-from isoline.runners.ownership import own_exec
+from isoline.runners.ownership import cgroups, own_exec
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.runners.ownership.reap import end_processes
 from isoline.runners.ownership.record import read_record
@@ -140,13 +140,14 @@ def label(owner: Owner) -> dict[str, str]:
     return {LABEL: owner.token}
 
 
-def wrap(state: Path, owner: Owner, argv: list[str]) -> list[str]:
-    """The command that notes the child's identity and then becomes ``argv``.
+def wrap(state: Path, owner: Owner, argv: list[str], cgroup: Path | None = None) -> list[str]:
+    """The command that notes the child's identity and then becomes ``argv``, in that cgroup if there is one.
 
     Start it with ``start_new_session=True`` and :func:`label` in its environment.
     """
     note = str(_note_path(state, owner.token).absolute())
-    return [sys.executable, "-I", "-S", str(Path(own_exec.__file__).absolute()), note, "--", *argv]
+    inside = ["--cgroup", str(cgroup)] if cgroup else []
+    return [sys.executable, "-I", "-S", str(Path(own_exec.__file__).absolute()), note, *inside, "--", *argv]
 
 
 def child_of(state: Path, token: str) -> Child | None:
@@ -166,6 +167,7 @@ def note_child(state: Path, owner: Owner, pid: int) -> None:
 def release(state: Path, owner: Owner) -> None:
     """Remove record and note, and give back the owner's ports: nothing of the child is left."""
     ports.release_all(state, owner.token)
+    cgroups.remove(owners_folder(state), owner.token)
     _note_path(state, owner.token).unlink(missing_ok=True)
     _record_path(state, owner.token).unlink(missing_ok=True)
 
@@ -270,6 +272,9 @@ def drop_strays(state: Path) -> None:
     for note in owners_folder(state).glob("*.child"):
         if not note.with_suffix(".json").exists():
             note.unlink(missing_ok=True)
+    for note in owners_folder(state).glob("*.cgroup"):
+        if not note.with_suffix(".json").exists():
+            cgroups.remove(owners_folder(state), note.stem)
 
 
 @contextmanager
