@@ -81,3 +81,22 @@ def test_the_points_of_an_earlier_day(settings: Settings, bundles: Any) -> None:
     assert source.run_points(runs[1], "2026-12-01").empty
     with pytest.raises(InputError, match="no day, time or run"):
         source.run_points(None, "yesterday")
+
+
+def test_a_newer_run_that_is_not_shown_is_named(settings: Settings, bundles: Any, look: Look) -> None:
+    """One that broke off, and one that meant only a part of the curve, each in its own words."""
+    plan = bundles.make_plan()
+    part = bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(4)])])
+    part = part.model_copy(update={"parts": [part.launches[0].points[0].curve_key]})
+    runs = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in (1, 2, 3)]
+    bundles.make_run(settings.store, plan, runs[0])
+    bundles.make_run(settings.store, plan, runs[1], {(4, 1): None})
+    ingest(settings)
+    source = Source(settings.warehouse, 10.0)
+    assert view_of("", source, look.palette).notes == (
+        f"A newer run is not complete and not shown: {runs[1]}.",
+    )
+    bundles.make_run(settings.store, part, runs[2])
+    ingest(settings)
+    (note,) = view_of("", source, look.palette).notes
+    assert note == f"A newer run measured only a part of a curve and is not shown: {runs[2]}."

@@ -132,8 +132,6 @@ def build_view(
     x, y = METRICS[state.x or "interactivity_p50_tps"], METRICS[state.y or "total_tps_per_gpu"]
     table = curve_table(rows, x.name, y.name) if len(rows) else []
     curves = _curves(table, palette)
-    newer = sorted({str(run) for run in rows.get("newer_incomplete_run", pd.Series()).dropna()})
-    behind = [f"A newer run is not complete and not shown: {run}." for run in newer]
     return View(
         chosen=chosen,
         state=state,
@@ -144,9 +142,19 @@ def build_view(
         counts=_counts(rows, curves, quarantined),
         point_run=_run_of(frame, state.point),
         ignored=tuple(dict.fromkeys((*ignored, *adjusted))),
-        notes=(*notes, *behind),
+        notes=(*notes, *_behind(rows)),
         updated_at=updated_at,
     )
+
+
+def _behind(rows: pd.DataFrame) -> list[str]:
+    """A line for each newer run that is not shown: it broke off, or meant only a part of the curve."""
+    if "newer_incomplete_run" not in rows:
+        return []
+    newer = rows.dropna(subset="newer_incomplete_run")
+    found = set(zip(newer["newer_incomplete_run"], newer["newer_is_part"], strict=True))
+    words = {False: "is not complete and not shown", True: "measured only a part of a curve and is not shown"}
+    return [f"A newer run {words[bool(is_part)]}: {run}." for run, is_part in sorted(found)]
 
 
 def requested_run(query: str, run_ids: Sequence[str]) -> str | None:
