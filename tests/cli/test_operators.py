@@ -59,6 +59,16 @@ def point_at(item: Run, concurrency: int) -> str:
 # --- nodes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["drain", "quarantine"])
+def test_a_node_is_not_closed_without_a_reason(
+    state: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty reason tells nobody anything: it is refused, and the node stays open."""
+    assert run(["pool", kind, "local", "--reason", " "]) == 1
+    assert "--reason: it is empty" in capsys.readouterr().err
+    assert quarantine.all_nodes(state) == []
+
+
 def test_a_node_is_drained_and_released(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A dry run changes nothing; then the node is closed with its reason everywhere, until it is released."""
     assert run(["pool", "drain", "local", "--reason", "new fan", "--dry-run"]) == 0

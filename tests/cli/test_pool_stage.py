@@ -105,3 +105,15 @@ def test_exit_codes_of_failures(
         hub.limits.extend(["7200"] * 4)
         assert run(STAGE) == 4
         assert "the hub asks to wait 7200 s" in capsys.readouterr().err
+
+
+def test_a_try_out_is_staged_for_one_recipe(
+    fleet: Path, project: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The smoke sweep names the CPU's recipe; with --recipe it is staged for another one, as it is run."""
+    words = ["pool", "stage", "box", "--sweep", "smoke", "--dry-run", "--format", "json"]
+    assert run(words) == 1
+    assert "another recipe, --recipe" in capsys.readouterr().err
+    assert run([*words, "--recipe", "gpt-oss-120b/vllm-h200-mxfp4-8k1k"]) == 3
+    rows = {row["kind"]: row["id"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["model"] == "openai/gpt-oss-120b"

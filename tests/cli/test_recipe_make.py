@@ -168,6 +168,10 @@ def test_a_dry_run_prints_both_files_and_writes_none(copy: Path, capsys: pytest.
         (["--model", "minimax-m3", "--engine", "vllm", "--sku", "b3000", "--precision", "nvfp4"], "'b300'"),
         (["--model", "minimax-m3", "--engine", "vllm", "--sku", "b300", "--precision", "q4"], "only"),
         (["--model", "minimax-m4", "--engine", "vllm", "--sku", "b300", "--precision", "q4"], "'minimax-m3'"),
+        (
+            ["--model", "minimax-m4", "--engine", "vllm", "--sku", "b300", "--precision", "q4"],
+            "? Or give its --config",
+        ),
     ],
 )
 def test_a_wrong_word_is_told_with_the_nearest(
@@ -177,6 +181,15 @@ def test_a_wrong_word_is_told_with_the_nearest(
     assert run(["recipe", "new", *words]) == 1
     assert message in capsys.readouterr().err
     assert not list((copy / "recipes").glob("*/*.yaml"))
+
+
+def test_a_variant_stays_in_the_folder(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A variant is a word of the file's name, not a way to another folder."""
+    words = ["--model", "minimax-m3", "--engine", "vllm", "--sku", "b300", "--precision", "nvfp4"]
+    before = sorted(copy.rglob("*"))
+    assert run(["recipe", "new", *words, "--variant", "../../x"]) == 1
+    assert "--variant: '../../x' cannot be part of a file's name" in capsys.readouterr().err
+    assert sorted(copy.rglob("*")) == before
 
 
 def test_a_wrong_config_leaves_nothing_behind(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,6 +70,7 @@ def test_number_of_requests() -> None:
         ("scenarios/demo-short", "osl: 48", "osl: 1", "osl: input should be greater than or equal to 2"),
         ("scenarios/demo-short", "osl: 48", "osl: 48\nmax_failed_share: 0.5", "less than or equal to 0.05"),
         ("demo", "pool: local", "pol: local", "unknown key 'pol'; did you mean 'pool'?"),
+        ("demo", "pool: local", "pool: []", "at least 1 item"),
         ("demo", "scenario: demo-short", "scenrio: demo-short", "did you mean 'scenario'?"),
         ("demo", "max_age_h: null", "maxage_h: null", "unknown key 'maxage_h'; did you mean 'max_age_h'?"),
         ("demo", "max_age_h: null", "max_age_h: 0", "greater than 0"),

@@ -111,6 +111,8 @@ def _hold(
     from isoline.runners.ownership import quarantine
     from isoline.sweeps.context import folder_is_usable
 
+    if not reason.strip():
+        raise InputError("it is empty", where="--reason", remedy="say why: whoever meets the node reads it")
     settings = load_settings()
     _check_node(settings, node)
     now = datetime.now(UTC)

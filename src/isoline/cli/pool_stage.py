@@ -26,6 +26,7 @@ def stage(
     image: Annotated[
         list[str] | None, typer.Option("--image", help="CHANNEL=REF, as in `sweep run`; may be repeated.")
     ] = None,
+    recipe: Annotated[str | None, typer.Option(help="One recipe, as in `sweep run`.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing; bring nothing.")] = False,
     format: FormatOption = "table",
 ) -> None:
@@ -40,7 +41,7 @@ def stage(
     from isoline.sweeps.context import Stop, folder_is_usable
 
     settings = load_settings()
-    wanted, items = _items(settings, pool, sweep, image or [])
+    wanted, items = _items(settings, pool, sweep, image or [], recipe)
     if dry_run:
         rows = inventory(settings, wanted, items)
         emit([_row(row) for row in rows], format, columns=COLUMNS)
@@ -61,7 +62,9 @@ def stage(
         raise typer.Exit(3 if len(final) == len(failed) else 4)
 
 
-def _items(settings: Settings, pool: str, sweep: str, images: list[str]) -> tuple[Pool, tuple[Item, ...]]:
+def _items(
+    settings: Settings, pool: str, sweep: str, images: list[str], recipe: str | None
+) -> tuple[Pool, tuple[Item, ...]]:
     """The pool, and what the sweep's plan on it needs.
 
     :raises InputError: when the plan starts nothing there.
@@ -76,7 +79,8 @@ def _items(settings: Settings, pool: str, sweep: str, images: list[str]) -> tupl
     overrides = dict(parse_override(text) for text in images)
     document = load_sweep(settings.project, sweep)
     is_own = pool in (document.pool if isinstance(document.pool, list) else [document.pool])
-    prepared = prepare(settings, sweep, Wishes(pool=None if is_own else pool, images=overrides))
+    wishes = Wishes(pool=None if is_own and recipe is None else pool, images=overrides, recipe=recipe)
+    prepared = prepare(settings, sweep, wishes)
     with catalog_of(settings.project):
         wanted = load_pool(settings.project, pool)
         items = items_of_plan(wanted, prepared.plan.launches, prepared.sources.datasets)

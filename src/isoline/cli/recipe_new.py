@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -35,11 +36,18 @@ def new(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files; write nothing.")] = False,
 ) -> None:
     """Write a recipe of at most 40 lines that passes `recipe check`; comments say what was assumed."""
+    from isoline.catalog.documents import NAME
     from isoline.catalog.facts import OWN, catalog_of, load_catalog
     from isoline.recipes.channels import load_channels
     from isoline.recipes.imports.common import problem_of, write
     from isoline.recipes.new import Wish, skeleton
 
+    if variant is not None and not re.match(NAME, variant):
+        raise InputError(
+            f"{variant!r} cannot be part of a file's name",
+            where="--variant",
+            remedy="lower-case letters, digits, - and _",
+        )
     project = find_project()
     with catalog_of(project) as known:
         entry: tuple[str, dict[str, Any]] | None = None
@@ -123,7 +131,7 @@ def _entry(model: str, config: Path | None, precision: str) -> tuple[str, dict[s
         raise InputError(
             f"unknown model {model!r}",
             where="--model",
-            remedy=f"{hint}, or give its --config config.json",
+            remedy=f"{hint}{' Or' if hint.endswith('?') else ', or'} give its --config config.json",
         )
     try:
         content = json.loads(config.read_text(encoding="utf-8"))

@@ -137,7 +137,9 @@ def _check_pool(loaded: LoadedRecipe, topology: Topology, pool: Pool, engine: En
     recipe = loaded.recipe
     if pool.sku != recipe.sku:
         raise InputError(
-            f"recipe is for SKU {recipe.sku!r}, pool {pool.name!r} has {pool.sku!r}", where=loaded.recipe_id
+            f"recipe is for SKU {recipe.sku!r}, pool {pool.name!r} has {pool.sku!r}",
+            where=loaded.recipe_id,
+            remedy="name a pool with that SKU, --pool, or another recipe, --recipe",
         )
     if topology.gpus > pool.total_accelerators:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isoline.catalog.pools import Pool, load_pool
+from isoline.catalog.pools import Pool, load_pool, pools_of
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe, match_recipes
 from isoline.recipes.schema import Recipe
@@ -78,10 +78,12 @@ def only_pool(project: Path, recipe: Recipe, where: str) -> str:
     if fits:
         names = ", ".join(item.name for item in fits)
         raise InputError(f"several pools have SKU {sku}: {names}", where=where, remedy="name one, --pool")
+    like = [item.name for item in pools_of(project) if item.sku == sku]
+    shown = f", such as examples/{like[0]} to see what would be executed" if like else ""
     raise InputError(
         f"no pool of runners/ has SKU {sku}",
         where=where,
-        remedy="run `isoline pool new` on such a machine, or name one with --pool",
+        remedy=f"run `isoline pool new` on such a machine, or name one with --pool{shown}",
     )
 
 

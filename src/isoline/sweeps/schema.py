@@ -139,7 +139,8 @@ class Sweep(Document):
     schema_version: Literal[1]
     name: str = Field(pattern=NAME)
     description: str = ""
-    pool: str | list[str]  # several: each recipe is planned on the one of its SKU
+    # Several: each recipe is planned on the one of its SKU.
+    pool: str | Annotated[list[str], Field(min_length=1)]
     select: list[Selection] = Field(min_length=1)
     publish: bool = True  # false: a try-out, never official
     reuse: Reuse = Reuse()
