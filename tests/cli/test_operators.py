@@ -219,9 +219,21 @@ def test_the_status_shows_a_launch_in_flight(
     assert (row["launch"], row["point"], row["phase"]) == ("aaaaaaaaaa-2", "q", "load")
     assert row["eta_s"] > 0
     assert row["last_error"].endswith("oom: full")
+    assert run(["pool", "status", "local-podman", "--format", "json"]) == 0
+    (row,) = json.loads(told(capsys))
+    assert row["state"] == "busy for pool local", "one machine, another pool"
     assert run(["pool", "gc", "--dry-run"]) == 0
     assert "no rows" in told(capsys), "a living lease is nobody's waste"
     leases.give_back(state, lease)
+
+
+def test_a_server_is_not_held_at_a_concurrency_of_no_recipe(
+    project: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recipe is named, with what it lists: no sweep has part in it."""
+    assert run(["launch", "smollm2-135m/llamacpp-cpu-q4_1", "--concurrency", "64"]) == 1
+    said = capsys.readouterr().err
+    assert "concurrency 64 is not in scenario 'demo-short' of this recipe; name one of 1, 2, 4, 8" in said
 
 
 # --- commands to runs -------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
     project.edit(RECIPE, "server:\n", "server:\n  env: {OMP_NUM_THREADS: '2 3'}\n")
     assert run(["recipe", "render", RECIPE_ID]) == 0
     head, role, command = capsys.readouterr().out.splitlines()
-    assert head.startswith(f"# {RECIPE_ID} tp1 demo-short c8: 1 accelerator(s), launch ")
+    assert head.startswith(f"# {RECIPE_ID} tp1 demo-short c8: 1 accelerator(s) of pool local, launch ")
     assert head.endswith(", verified")
     assert role == "# aggregated: 1 worker, 1 accelerator"
     assert command.startswith("OMP_NUM_THREADS='2 3' {python} {script} --model {model_path} ")
@@ -116,6 +116,7 @@ def test_render(project: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (["render", RECIPE_ID, "--pool", "lokal"], 1, "no such pool; did you mean 'local'?"),
         (["render", RECIPE_ID, "--topology", "tp2"], 1, "no topology 'tp2'; did you mean 'tp1'?"),
         (["render", RECIPE_ID, "--scenario", "demo-shrt"], 1, "no scenario 'demo-shrt' in this recipe"),
+        (["render", RECIPE_ID, "--concurrency", "-4"], 1, "--concurrency"),
         (["render", RECIPE_ID, "--as", "docker"], 1, "pool 'local' has no part container; name another with"),
         (["render", RECIPE_ID, "--as", "slurm"], 1, "pool 'local' has no part slurm; name another with"),
         (["render", RECIPE_ID, "--pool", "examples/h200-docker"], 1, "is for SKU 'cpu', pool 'h200-docker'"),

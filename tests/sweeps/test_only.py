@@ -15,6 +15,7 @@ from isoline.sweeps.prepare import Wishes, prepare
 from isoline.sweeps.schema import Sweep, load_sweep
 
 OWN = "smollm2-135m/llamacpp-cpu-q4_1"
+CONTAINER = "smollm2-135m/llamacpp-cpu-q4_1-container"
 OTHER = "gpt-oss-120b/vllm-h200-mxfp4-8k1k"
 
 
@@ -65,6 +66,14 @@ def test_the_pool_is_the_only_one_that_fits(two: Any) -> None:
     two.write("runners/two.yaml", text.replace("name: h200-docker", "name: two"))
     with pytest.raises(InputError, match="several pools have SKU h200: one, two"):
         narrowed(two.root, sweep(two, "smoke"), OTHER, None)
+
+
+def test_a_recipe_of_containers_is_not_for_a_pool_of_processes(project: Any, project_root: Path) -> None:
+    """The sweep's own pool has the SKU and starts packages; the one that starts containers is taken."""
+    for file in (f"recipes/{CONTAINER}.yaml", "runners/local-podman.yaml"):
+        project.write(file, (project_root / file).read_text(encoding="utf-8"))
+    assert narrowed(project.root, sweep(project, "smoke"), CONTAINER, None)[1] == "local-podman"
+    assert narrowed(project.root, sweep(project, "smoke"), OWN, None)[1] == "local"
 
 
 def test_a_curve_of_two_recipes_is_only_a_part_with_one_of_them(project: Any) -> None:

@@ -28,7 +28,7 @@ def render(
     topology: Annotated[str | None, typer.Option(help="One topology, by its label; default: all.")] = None,
     scenario: Annotated[str | None, typer.Option(help="One scenario; default: the recipe's first.")] = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="The concurrency; default: the highest that the recipe lists.")
+        int | None, typer.Option(min=1, help="The concurrency; default: the highest that the recipe lists.")
     ] = None,
     as_: Annotated[
         As | None, typer.Option("--as", help="How it is printed; default: as the pool starts it.")
@@ -47,7 +47,7 @@ def render(
     project = find_project()
     with catalog_of(project):
         loaded = load_recipe(project, recipe)
-        where = _pool(loaded.recipe, pool)
+        where = _pool(loaded.recipe, pool, as_)
         if lock is None:
             _print(project, loaded, where, topology, scenario, concurrency, as_, format, is_twin=twin)
         elif topology or scenario or concurrency or as_ or twin:
@@ -103,8 +103,8 @@ def _print(
             typer.echo()
         mark = "" if rendered.is_resolved else ", unresolved: the image is known by its tag only"
         typer.echo(
-            f"# {loaded.recipe_id} {label} {name} c{level}: {rendered.deployment.gpus} accelerator(s), "
-            f"launch {rendered.launch_digest[:10]}, {document.status}{mark}"
+            f"# {loaded.recipe_id} {label} {name} c{level}: {rendered.deployment.gpus} accelerator(s) "
+            f"of pool {where.name}, launch {rendered.launch_digest[:10]}, {document.status}{mark}"
         )
         typer.echo(_text(rendered, where, as_), nl=False)
 
@@ -138,8 +138,8 @@ def _write_lock(project: Path, loaded: LoadedRecipe, pool: Pool, path: Path) -> 
         typer.echo(f"unresolved: nothing here can say the digest of {image}", err=True)
 
 
-def _pool(recipe: Recipe, name: str | None) -> Pool:
-    """The named pool, else the first one that can serve the recipe, in runners/ or its examples."""
+def _pool(recipe: Recipe, name: str | None, as_: As | None) -> Pool:
+    """The named pool, else the first one that can serve the recipe as asked, in runners/ or its examples."""
     from isoline.catalog.pools import load_pool, pools_of
 
     project = find_project()
@@ -153,6 +153,8 @@ def _pool(recipe: Recipe, name: str | None) -> Pool:
     ]
     if not found:
         raise InputError(f"no pool has SKU {recipe.sku!r}", where="runners/", remedy="name one with --pool")
+    part = {"slurm": "slurm", "docker": "container", "podman": "container"}.get(as_ or "")
+    found = [pool for pool in found if part is None or getattr(pool, part) is not None] or found
     most = max(topology.gpus for topology in recipe.topologies)
     return next((pool for pool in found if pool.total_accelerators >= most), found[0])
 

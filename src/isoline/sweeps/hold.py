@@ -66,6 +66,13 @@ def planned(settings: Settings, wanted: Wanted) -> tuple[Sources, PlanLaunch]:
     with catalog_of(settings.project):
         recipe = load_recipe(settings.project, wanted.recipe).recipe
         scenario = wanted.scenario or next(iter(recipe.scenarios))
+        listed = recipe.scenarios[scenario].all if scenario in recipe.scenarios else None
+        if listed is not None and wanted.concurrency not in listed:
+            raise InputError(
+                f"concurrency {wanted.concurrency} is not in scenario {scenario!r} of this recipe",
+                where=wanted.recipe,
+                remedy=f"name one of {', '.join(map(str, listed))}, or add it to the recipe",
+            )
         selection = Selection(recipes=[wanted.recipe], scenario=scenario, concurrency=[wanted.concurrency])
         sweep = Sweep(
             schema_version=1,
@@ -85,7 +92,7 @@ def planned(settings: Settings, wanted: Wanted) -> tuple[Sources, PlanLaunch]:
     if len(found) != 1:
         labels = ", ".join(launch.topology for launch in plan.launches if launch.twin_of is None)
         raise InputError(
-            f"{wanted.recipe} has {len(found)} such launches at concurrency {wanted.concurrency}",
+            f"{wanted.recipe} has {len(found) or 'no'} such launches at concurrency {wanted.concurrency}",
             where="--topology",
             remedy=f"name one of {labels}",
         )

@@ -59,10 +59,18 @@ def parts_of(plan: Plan, whole: Plan) -> list[str]:
 
 def _pool_for(project: Path, sweep: Sweep, recipe: Recipe, recipe_id: str) -> str:
     own = [sweep.pool] if isinstance(sweep.pool, str) else sweep.pool
-    for name in own:
-        if load_pool(project, name).sku == recipe.sku:
+    of_sku = [name for name in own if load_pool(project, name).sku == recipe.sku]
+    for name in of_sku:
+        if _starts(load_pool(project, name), recipe):
             return name
+    if of_sku and not any(item.sku == recipe.sku and _starts(item, recipe) for item in _own_pools(project)):
+        return of_sku[0]
     return only_pool(project, recipe, recipe_id)
+
+
+def _starts(pool: Pool, recipe: Recipe) -> bool:
+    """Whether a pool starts a recipe's kind of image: packages as a process, anything else in containers."""
+    return (pool.launcher == "process") == (recipe.image.packages is not None)
 
 
 def only_pool(project: Path, recipe: Recipe, where: str) -> str:
@@ -70,9 +78,9 @@ def only_pool(project: Path, recipe: Recipe, where: str) -> str:
 
     :raises InputError: when there is none, or several.
     """
-    sku, is_bare = recipe.sku, recipe.image.packages is not None
+    sku = recipe.sku
     of_sku = [item for item in _own_pools(project) if item.sku == sku]
-    fits = [item for item in of_sku if (item.launcher == "process") == is_bare] or of_sku
+    fits = [item for item in of_sku if _starts(item, recipe)] or of_sku
     if len(fits) == 1:
         return fits[0].name
     if fits:

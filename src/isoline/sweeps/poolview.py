@@ -79,10 +79,15 @@ def status_rows(state: Path, pools: Iterable[Pool], now: datetime) -> list[Row]:
             last = _last_error(records.get(node), now)
             here = [lease for lease in every if node in dict(lease.places)]
             free = f"held by nobody known: {'; '.join(unknown)}" if unknown else "free"
-            common = {"pool": pool.name, "node": node, "state": away.get(node, "busy" if here else free)}
-            rows += [{**common, **_of_lease(lease, node, journals, last)} for lease in here]
+            common = {"pool": pool.name, "node": node}
+            for lease in here:
+                # A node is of several pools where they name one machine.
+                taken = "busy" if lease.pool == pool.name else f"busy for pool {lease.pool}"
+                rows.append(
+                    {**common, "state": away.get(node, taken), **_of_lease(lease, node, journals, last)}
+                )
             if not here:
-                rows.append({**common, **_EMPTY, "last_error": last})
+                rows.append({**common, "state": away.get(node, free), **_EMPTY, "last_error": last})
         if pool.launcher == "slurm":
             erring = {
                 name
