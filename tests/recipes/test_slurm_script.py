@@ -105,7 +105,13 @@ class Job:
     """A script that runs in bash on this machine."""
 
     def __init__(
-        self, folder: Path, deployment: Deployment, where: Pool, driver: str = "", other: str = ""
+        self,
+        folder: Path,
+        deployment: Deployment,
+        where: Pool,
+        driver: str = "",
+        other: str = "",
+        smi: str = "",
     ) -> None:
         self.scratch, tools, self.fake = folder / "scratch", folder / "tools", folder / "fake"
         for item in (self.scratch, tools, self.fake):
@@ -116,6 +122,7 @@ class Job:
             "scancel": SCANCEL,
             "podman": PODMAN,
             "getent": "#!/bin/false\n",
+            "nvidia-smi": f"#!/bin/bash\n{smi or 'exit 1'}\n",
         }
         for name, body in bodies.items():
             (tools / name).write_text(body)
@@ -248,6 +255,45 @@ def test_compiled_kernels_are_kept_by_driver(job: Callable[..., Job], tmp_path: 
     assert mixed.process.wait(60) == 95
     assert "driver 575.1 on " in (mixed.scratch / "job.log").read_text()
     assert not (mixed.fake / "podman").exists()
+
+
+LIST = "if [[ $1 == -L ]]; then printf 'GPU 0: H100 (UUID: x)\\nGPU 1: H100 (UUID: y)\\n'; exit; fi"
+USED = "echo '00000000:01:00.0, 4711, python3, 61000 MiB'"
+
+
+@pytest.mark.parametrize(
+    ("smi", "accelerators", "code", "said"),
+    [
+        (f"{LIST}; {USED}", 2, 96, "a device is used by: 00000000:01:00.0, 4711, python3, 61000 MiB"),
+        (LIST, 4, 97, "2 of 4 devices on "),
+        ("echo 'Unable to determine the device handle'; exit 15", 2, None, ""),
+        (f"{LIST}; echo 'No running processes found'", 2, None, ""),
+        ("sleep 0.1; exit 9", 2, None, ""),
+    ],
+)
+def test_devices_of_a_node_are_looked_at_inside_the_job(
+    job: Callable[..., Job], tmp_path: Path, smi: str, accelerators: int, code: int | None, said: str
+) -> None:
+    """One that somebody uses, or that is not there, ends the job before anything starts, with its own code;
+    a tool that fails proves nothing."""
+    deployment, where = kernels(tmp_path)
+    found = job(deployment, where.model_copy(update={"accelerators": accelerators}), driver="1", smi=smi)
+    if code is None:
+        assert found.compiled()[0] == "cold"
+        return
+    assert found.process.wait(60) == code
+    assert said in (found.scratch / "job.log").read_text()
+    assert not (found.fake / "podman").exists()
+
+
+def test_a_pool_that_asks_for_devices_itself_knows_their_number(tmp_path: Path) -> None:
+    """They are not counted where its own lines say how many; nodes that are shared may be in use."""
+    deployment, where = kernels(tmp_path)
+    assert where.slurm is not None
+    parts = {"extra": ["--gres=gpu:1"], "exclusive": False}
+    shared = where.model_copy(update={"slurm": where.slurm.model_copy(update=parts)})
+    assert "nvidia-smi" in slurm_script(deployment, where)
+    assert "nvidia-smi" not in slurm_script(deployment, shared)
 
 
 def test_nothing_is_compiled_for_a_cpu(tmp_path: Path) -> None:

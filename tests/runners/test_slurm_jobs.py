@@ -63,6 +63,9 @@ def line(
         (line("FAILED", "143:0", preempt="2026-12-01T08:00:00"), "preempted"),
         (line("FAILED", "91:0"), "no_nodes"),
         (line("FAILED", "94:0"), "launch_timeout"),
+        (line("FAILED", "95:0"), "drivers_differ"),
+        (line("FAILED", "96:0"), "gpu_busy"),
+        (line("FAILED", "97:0"), "device_lost"),
     ],
 )
 def test_why_a_job_ended(text: str, reason: str | None) -> None:

@@ -7,8 +7,8 @@ order and ends with the first that ends. What it leaves in its scratch folder on
 ``NAME.I.rankR``. ``compiled`` is ``cold`` or ``warm`` and the folder of compiled kernels. Of several
 programs each has a folder ``NAME.I`` of its own as its scratch. No other folder has to be shared. Codes
 of the script's own: 90 scratch cannot be made, 91 too few nodes, 92 files cannot be written, 93 and 94 a
-program ended, or was not ready in time, while another waited for it; 95 nodes have different drivers;
-143 told to end.
+program ended, or was not ready in time, while another waited for it; 95 nodes have different drivers,
+96 a node's devices are used by somebody else, 97 it lacks some; 143 told to end.
 
 The placeholders of the text are :func:`placeholders_of`; a launcher fills them with :func:`filled_script`.
 """
@@ -175,7 +175,7 @@ class _Script:
             "--no-requeue",
             f"--output={'{scratch}/job.log' if slurm.shared_home else '/dev/null'}",
         ]
-        if not self.is_cpu and not any(item.startswith(("--gres", "--gpus")) for item in extra):
+        if not self.is_cpu and not parts.asks_for_devices(slurm):
             options.append(f"--gpus-per-node={self.pool.accelerators}")
         for name in ("account", "qos", "reservation", "constraint"):
             if (value := getattr(slurm, name)) is not None:
@@ -190,7 +190,8 @@ class _Script:
 
     def _prepare(self) -> list[str]:
         """Folders and files on every node, before any program starts."""
-        rows = ["set -e", *(parts.COMPILED_ROWS if self.compiled else []), "mkdir -p {scratch}/files"]
+        rows = ["set -e", *parts.device_rows(self.pool, self.slurm)]
+        rows += [*(parts.COMPILED_ROWS if self.compiled else []), "mkdir -p {scratch}/files"]
         rows += self._load_image()
         if not self.is_alone:
             rows += [f"mkdir -p {self._own(*each)}" for each in self.places]

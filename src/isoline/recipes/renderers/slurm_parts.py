@@ -7,6 +7,9 @@ that a program has time to end by itself and its code is still written.
 
 from __future__ import annotations
 
+from isoline.catalog.facts import load_catalog
+from isoline.catalog.pools import Pool, Slurm
+
 NOTICE_S = 30
 """How long before its end the job is told, s."""
 
@@ -108,20 +111,65 @@ COMPILED_ROWS = [
 """On every node: that folder is there, for a driver that is the first node's."""
 
 
+COUNT = {
+    "NVIDIA": ("nvidia-smi -L", "^GPU "),
+    "AMD": ("cat /sys/class/kfd/kfd/topology/nodes/*/gpu_id", "[1-9]"),
+}
+"""What prints a line for each device of a node, and what these lines hold; of AMD the kernel's own list."""
+
+USERS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,process_name,used_memory --format=csv,noheader"
+
+
+def asks_for_devices(slurm: Slurm) -> bool:
+    """Whether the pool's own lines say how many accelerators a job gets."""
+    return any(item.startswith(("--gres", "--gpus")) for item in slurm.extra)
+
+
+def device_rows(pool: Pool, slurm: Slurm) -> list[str]:
+    """On every node, before anything starts: its devices are there, and nobody else uses them.
+
+    A tool that is not there, or fails, proves nothing: the server will say.
+    """
+    vendor = load_catalog().skus[pool.sku].vendor
+    rows = []
+    if vendor in COUNT and not asks_for_devices(slurm):
+        (command, pattern), count = COUNT[vendor], pool.accelerators
+        rows += [
+            f"found=$(timeout 60 {command} 2>/dev/null | grep -c '{pattern}') || :",
+            f"if (( found > 0 && found < {count} )); then",
+            f'  echo "isoline: $found of {count} devices on $(uname -n)" >&2; exit 97',
+            "fi",
+        ]
+    if vendor == "NVIDIA" and slurm.exclusive:
+        rows += [
+            f"users=$(timeout 60 {USERS} 2>/dev/null) || users=",
+            "if [[ $users == *,*,* ]]; then",
+            '  echo "isoline: on $(uname -n) a device is used by: $users" >&2; exit 96',
+            "fi",
+        ]
+    return rows
+
+
 def prepare(
-    rows: list[str], addresses: dict[str, str], nodes: int, limit_s: int, *, has_compiled: bool = False
+    rows: list[str],
+    addresses: dict[str, str],
+    nodes: int,
+    limit_s: int,
+    *,
+    has_compiled: bool = False,
 ) -> list[str]:
-    """Write the files on every node, in ``limit_s`` seconds.
+    """Write the files on every node, in ``limit_s`` seconds. Codes 95 to 97 of a row are the script's.
 
     :param addresses: marks in the files -> what they are in this script.
     :param has_compiled: whether folders of compiled kernels are among it; what became of them is
         written to ``compiled``: ``cold`` where a node's is new, and its path.
     """
     marks = [f"prepare=${{prepare//{mark}/{value}}}" for mark, value in sorted(addresses.items())]
-    end = ["|| exit 92"]
+    failed = "|| { code=$?; exit $(( code >= 95 && code <= 97 ? code : 92 )); }"
+    end = [failed]
     if has_compiled:
         end = [
-            '>"$scratch/.prepared" || exit $(( $? == 95 ? 95 : 92 ))',
+            f'>"$scratch/.prepared" {failed}',
             'echo "$(grep -m 1 -x cold "$scratch/.prepared" || echo warm) $compiled" >"$scratch/compiled"',
         ]
     return [

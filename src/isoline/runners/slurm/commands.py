@@ -42,6 +42,8 @@ SCRIPT_REASON = {
     92: "launch_failed",
     94: "launch_timeout",
     95: "drivers_differ",
+    96: "gpu_busy",
+    97: "device_lost",
 }
 """Exit code of our own script, which says more in its log -> our reason code."""
 
