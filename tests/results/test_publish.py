@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+import s3fs
 
 from isoline.analysis.curves import curve_groups, curve_readings, curve_table
 from isoline.errors import InfraError, InputError
@@ -142,6 +143,24 @@ def test_the_same_curves_from_s3(filled: Settings, out: FolderPlace, s3: Any) ->
     for wrong in ("s3://", "gs://bucket/x", "s3://key:secret@bucket/x"):
         with pytest.raises(InputError, match=r"not of the form s3://bucket/prefix"):
             place_at(wrong)
+
+
+def test_a_file_in_s3_is_asked_for_once(
+    filled: Settings, s3: Any, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading many files costs about a request each, not ten."""
+    publish(filled, place_at("s3://results/public"))
+    place = place_at("s3://results/public")
+    asked: list[str] = []
+    before = s3fs.S3FileSystem._call_s3
+
+    async def counted(self: Any, method: str, *values: Any, **named: Any) -> Any:
+        asked.append(method)
+        return await before(self, method, *values, **named)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    assert len(published_points(place)) == 10
+    assert len(asked) <= 3 + 2 * 3  # the manifest, one listing, and three files
 
 
 def test_a_public_bucket_needs_no_credentials(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -33,16 +33,18 @@ def s3_root(url: str) -> str:
     return f"{parts.netloc}/{parts.path.strip('/')}".rstrip("/")
 
 
-def s3_system() -> Any:
-    """S3 as an fsspec file system. What was listed is asked anew each time: others write there.
+def s3_system(*, keeps_listings: bool = False) -> Any:
+    """S3 as an fsspec file system.
 
     Without credentials it asks as anybody may: a public snapshot is read so.
+
+    :param keeps_listings: do not ask again about what was listed: only where nobody changes a file.
     """
     import botocore.session
     import s3fs
 
     nobody = botocore.session.get_session().get_credentials() is None
-    return s3fs.S3FileSystem(anon=nobody, use_listings_cache=False, skip_instance_cache=True)
+    return s3fs.S3FileSystem(anon=nobody, use_listings_cache=keeps_listings, skip_instance_cache=True)
 
 
 @contextmanager
@@ -90,7 +92,7 @@ class Place(Protocol):
         """The file's name for a reader such as DuckDB."""
 
     def system(self) -> Any:
-        """The fsspec file system for such a reader; None for a folder."""
+        """An fsspec file system for such a reader, of files that nobody changes; None for a folder."""
 
 
 class FolderPlace:
@@ -199,8 +201,12 @@ class S3Place:
         return f"s3://{self.root}/{path}"
 
     def system(self) -> Any:
-        """The file system, to be registered with the reader."""
-        return self._system
+        """A file system to be registered with the reader. It asks once for what lies there: a reader would
+        ask ten times about each file."""
+        system = s3_system(keeps_listings=True)
+        with suppress(InfraError, InputError), s3_errors(self.name):  # not everybody may list
+            system.find(self.root)
+        return system
 
 
 def place_at(text: str) -> Place:
