@@ -76,6 +76,7 @@ def test_however_it_is_cut_the_rows_are_the_same(kept: Settings, monkeypatch: py
     }
     for size, cores in ((700, 1), (5_000, 2), (1, 3)):
         monkeypatch.setattr(import_parts, "PART_BYTES", size)
+        monkeypatch.setattr(imports, "WORTH_PARTS", 1)
         monkeypatch.setattr(helpers, "cores", lambda cores=cores: cores)
         assert everything(kept) == whole, size
 

@@ -188,6 +188,7 @@ INGEST = """
 import os, signal, sys, threading
 from pathlib import Path
 import duckdb
+from isoline.results import ingest as ingest_module
 from isoline.results.ingest import ingest
 from isoline.settings import load_settings
 
@@ -212,6 +213,7 @@ class Counting:
         return getattr(self.con, name)
 
 duckdb.connect = lambda *args, **kwargs: Counting(connect(*args, **kwargs))
+ingest_module.AT_ONCE = 2  # runs in a transaction: several transactions, to be killed between
 ingest(load_settings(Path(project), store=store, warehouse=warehouse))
 print(calls)
 """

@@ -33,6 +33,9 @@ IMPORTER_VERSION = 2
 
 _STATE = "imports"
 
+WORTH_PARTS = 3
+"""More are worth helpers: starting one costs about as much as reading a part."""
+
 
 @dataclass
 class Landing:
@@ -203,7 +206,7 @@ def read_files(
 ) -> tuple[Flat, list[Refused]]:
     """Rows of kept files as columns, and what is refused; by several processes where there are many."""
     parts = list(cut(targets, lambda kind, point: FORMATS[_format_of(point, kind)].source))
-    with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(parts) > 1) as helpers:
+    with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(parts) > WORTH_PARTS) as helpers:
         found = helpers.map(parts)
     return joined([flat for flat, _ in found]), [bad for _, refused in found for bad in refused]
 

@@ -11,21 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InputError
 from isoline.results import bundle
 from isoline.results.decided import bring_prices, check_overrides, decide_imports, strange_runs
 from isoline.results.decisions import Override, check_decisions, load_overrides
 from isoline.results.expected import Withdrawals, is_withdrawn, withdrawals
+from isoline.results.helpers import Helpers
 from isoline.results.imports import Landing, has_imports, land
-from isoline.results.readers import Quarantined, RunFiles, read_run, run_bundles, run_name
+from isoline.results.made import MadeRun, make_run, together
+from isoline.results.readers import Quarantined, run_bundles, run_name
 from isoline.results.reused import reused_digests
-from isoline.results.rows import run_tables
 from isoline.results.schema import BY_NAME, derivation
-from isoline.results.warehouse import Connection, open_writer, replace_run, scratch
+from isoline.results.warehouse import Connection, open_writer, replace_runs, scratch
 from isoline.settings import Settings
+
+AT_ONCE = 32
+"""Runs that are written in one transaction."""
+
+MANY = 200
+"""Bundles that are worth another process."""
 
 
 @dataclass
@@ -128,6 +133,8 @@ def fill(
     stale = _value(con, "derivation") != derivation()
     folders = list(bundle.run_folders(store))
     withdrawn = withdrawals(overrides)
+    all_due: list[tuple[Path, dict[str, str]]] = []
+    new = 0
     for run in folders:
         name = run_name(store, run)
         decided = [item for item in overrides if item.run_id == name]
@@ -141,7 +148,9 @@ def fill(
         if not due:
             report.unchanged += len(found)
         elif found or known or _has_refused(con, name):
-            _one_run(con, store, run, known, overrides, report)
+            all_due.append((run, known))
+            new += len(found.items() - known.items())
+    _bring_runs(con, store, all_due, overrides, report, is_much=new > MANY)
     if stale:
         # Only now: whoever is killed before starts over.
         con.execute("INSERT OR REPLACE INTO meta VALUES ('derivation', ?)", [derivation()])
@@ -149,86 +158,33 @@ def fill(
     return report
 
 
-def _one_run(
+def _bring_runs(
     con: Connection,
     store: Path,
-    run: Path,
-    known: dict[str, str],
+    due: Sequence[tuple[Path, dict[str, str]]],
     overrides: Sequence[Override],
     report: IngestReport,
+    *,
+    is_much: bool,
 ) -> None:
-    files = read_run(store, run, known)
-    decided = [item for item in overrides if item.run_id == files.run_id]
-    others = [item for item in overrides if item.run_id != files.run_id]
-    try:
-        tables = run_tables(files, decided, others)
-    except _NO_ROWS:
-        files = _without_culprits(files, decided)
-        try:
-            tables = run_tables(files, decided, others)
-        except _NO_ROWS as error:
-            # Each file is right by itself, but not together. The other runs land all the same.
-            files = _all_refused(store, run, _why(error))
-            tables = run_tables(files, decided)
-    if not _same_rows(con, files, known):
-        report.runs.append(files.run_id)
-    replace_run(con, files.run_id, tables)
-    landed = _landed(files)
-    new = sum(known.get(path) != digest for path, digest in landed.items())
-    report.ingested += new
-    report.unchanged += len(landed) - new
-    report.quarantined += files.bad
+    """Make the rows of runs anew, some at a time; read by several processes where it is much to read."""
+    with Helpers(f"{make_run.__module__}:make_run", (store, list(overrides)), worth=is_much) as helpers:
+        for start in range(0, len(due), AT_ONCE):
+            some = due[start : start + AT_ONCE]
+            made = helpers.map(some)
+            for (_, known), run in zip(some, made, strict=True):
+                if not _same_rows(con, run, known):
+                    report.runs.append(run.run_id)
+                new = sum(known.get(path) != digest for path, digest in run.landed.items())
+                report.ingested += new
+                report.unchanged += len(run.landed) - new
+                report.quarantined += run.bad
+            replace_runs(con, [run.run_id for run in made], together([run.tables for run in made]))
 
 
-def _landed(files: RunFiles) -> dict[str, str]:
-    landed = {files.plan.path: files.plan.digest} if files.plan else {}
-    landed |= {launch.path: launch.digest for launch in files.launches}
-    landed |= {item.path: item.digest for item in files.skipped}
-    return landed | {point.path: point.digest for point in files.points}
-
-
-def _same_rows(con: Connection, files: RunFiles, known: dict[str, str]) -> bool:
-    had = con.execute("SELECT path, reason FROM quarantine WHERE run_id = ?", [files.run_id]).fetchall()
-    return _landed(files) == known and set(had) == {(bad.path, bad.reason) for bad in files.bad}
-
-
-_NO_ROWS = (ValueError, TypeError, KeyError, OverflowError, pa.ArrowException)
-
-
-def _why(error: BaseException) -> str:
-    return " ".join(f"no rows can be made of it: {type(error).__name__}: {error}".split())[:500]
-
-
-def _without_culprits(files: RunFiles, overrides: Sequence[Override]) -> RunFiles:
-    """The files of a run without the launches and attempts of which, even alone, no rows can be made."""
-    left = RunFiles(files.run_id, files.plan, bad=list(files.bad), taken=files.taken)
-
-    def is_good(kind: str, path: str, digest: str, alone: RunFiles) -> bool:
-        try:
-            run_tables(alone, overrides)
-        except _NO_ROWS as error:
-            left.bad.append(Quarantined(path, files.run_id, digest, kind, _why(error)))
-            return False
-        return True
-
-    left.skipped = list(files.skipped)
-    for launch in files.launches:
-        alone = RunFiles(files.run_id, files.plan, launches=[launch])
-        if is_good("launch", launch.path, launch.digest, alone):
-            left.launches.append(launch)
-    for point in files.points:
-        alone = RunFiles(files.run_id, files.plan, points=[point])
-        if is_good("point", point.path, point.digest, alone):
-            left.points.append(point)
-    return left
-
-
-def _all_refused(store: Path, run: Path, line: str) -> RunFiles:
-    files = RunFiles(run_name(store, run))
-    for path, digest in run_bundles(store, run).items():
-        kind = "run" if path.endswith("/_run") else "launch" if "/_launch/" in path else "point"
-        files.bad.append(Quarantined(path, files.run_id, digest, kind, line))
-    return files
+def _same_rows(con: Connection, run: MadeRun, known: dict[str, str]) -> bool:
+    had = con.execute("SELECT path, reason FROM quarantine WHERE run_id = ?", [run.run_id]).fetchall()
+    return run.landed == known and set(had) == {(bad.path, bad.reason) for bad in run.bad}
 
 
 def _known(con: Connection, run_id: str) -> dict[str, str]:
