@@ -236,6 +236,16 @@ def test_a_server_is_not_held_at_a_concurrency_of_no_recipe(
     assert "concurrency 64 is not in scenario 'demo-short' of this recipe; name one of 1, 2, 4, 8" in said
 
 
+def test_the_logs_of_a_held_launch(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the id that `isoline launch` prints, while it starts and while it is held; another id is unknown."""
+    folder = state / "held" / "aaaaaaaaaa-hbeef"
+    folder.mkdir(parents=True)
+    (folder / "server.log").write_text("one\ntwo\n")
+    assert run(["logs", "aaaaaaaaaa-hbeef", "--lines", "1"]) == 0
+    assert told(capsys) == f"==> server of held launch aaaaaaaaaa-hbeef: {folder / 'server.log'}\ntwo\n"
+    assert run(["logs", "aaaaaaaaaa-hbee"]) == 1
+
+
 # --- commands to runs -------------------------------------------------------------------------
 
 

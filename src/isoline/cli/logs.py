@@ -17,9 +17,11 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines of the end of each log.")] = 40,
 ) -> None:
     """The end of the server log and the client log of a point or launch, running or sealed."""
-    from isoline.sweeps.logs import find_logs, follow_logs, is_written, tail
+    from isoline.sweeps.logs import find_logs, follow_logs, held_logs, is_written, tail
 
-    found_in, logs = find_logs(load_settings().store, name, run)
+    settings = load_settings()
+    held = held_logs(settings.state, name) if run is None else []
+    found_in, logs = (None, held) if held else find_logs(settings.store, name, run)
     for log in logs:
         typer.echo(f"==> {log.label}: {log.path}")
         text = tail(log.path, lines)

@@ -11,6 +11,7 @@ from pathlib import Path
 from isoline.errors import InputError
 from isoline.results.bundle import attempts
 from isoline.results.tombstone import tombstone_path
+from isoline.runners.ownership.held import held_folder
 from isoline.sweeps.journal import JOURNAL, read_journal
 from isoline.sweeps.runs import Run, named_run, read_point, runs_newest_first
 
@@ -80,9 +81,19 @@ def find_logs(store: Path, name: str, run_id: str | None = None) -> tuple[Run, l
     )
 
 
-def is_written(run: Run, logs: Sequence[Log]) -> bool:
-    """Whether any of the logs is still being written: it lies in the run's work folder."""
-    return any(run.work in log.path.parents and log.path.exists() for log in logs)
+def held_logs(state: Path, launch_id: str) -> list[Log]:
+    """The logs of the programs of a launch that `isoline launch` starts or keeps; none of any other."""
+    folders = [path for path in held_folder(state).glob("*") if path.is_dir() and path.name == launch_id]
+    return [
+        Log(f"{path.stem} of held launch {launch_id}", path)
+        for folder in folders
+        for path in sorted(folder.glob("server*.log"))
+    ]
+
+
+def is_written(run: Run | None, logs: Sequence[Log]) -> bool:
+    """Whether any of the logs is still being written: in the run's work folder, or of a held launch."""
+    return any((run is None or run.work in log.path.parents) and log.path.exists() for log in logs)
 
 
 def tail(path: Path, lines: int) -> str:

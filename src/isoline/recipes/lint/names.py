@@ -86,8 +86,8 @@ def image(context: Context) -> Iterable[Finding]:
         said.add(
             ("image", "ref" if used.ref else "channel"),
             f"repository {repository_of(reference)!r} is not on the list of allowed images",
-            f"{nearest(repository_of(reference), allowed_repositories())} "
-            "Another one is added by a reviewed change of catalog/data/images.yaml",
+            "another one is added by a reviewed change of catalog/data/images.yaml; "
+            f"{nearest(repository_of(reference), allowed_repositories())}",
         )
     if used.ref is not None and used.digest is None and used.ref.endswith((":latest", ":main", ":nightly")):
         said.add(
