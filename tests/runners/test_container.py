@@ -114,6 +114,24 @@ def test_whole_life(
     podman.run("rm", "--force", "--time", "0", "foreign")
 
 
+def test_a_runtime_that_the_environment_names(
+    launcher: ContainerLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    pool: Pool,
+    podman: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Storage that only our environment tells is used by the launch too, not by check and staging alone."""
+    for name, value in podman.env.items():
+        monkeypatch.setenv(name, value)
+    assert pool.container
+    bare = pool.model_copy(update={"container": pool.container.model_copy(update={"env": {}})})
+    spec = replace(spec, pool=bare)
+    assert launcher.preflight(spec, launcher.stage(spec)) == []
+    assert launcher.ready(start(spec)).tokens == 5
+
+
 def test_a_killed_client_is_not_a_dead_server(
     launcher: ContainerLauncher, start: Callable[..., Server], spec: LaunchSpec, podman: Any
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -37,6 +38,9 @@ from isoline.runners.staging.weights import staged_in
 
 INSIDE_MODELS = "/models"
 EFFECTIVE = "effective_args.json"
+_FINDS_RUNTIME = re.compile("(DOCKER|CONTAINERS?|XDG)_|SSH_AUTH_SOCK$")
+"""What tells docker and podman where daemon, storage and settings are: a launch uses the same as the check,
+staging and clean-up. Of the container's own environment it is nothing."""
 ASK_EVERY_S = 1.0
 """A client that ended makes us ask the runtime; not more often than this."""
 
@@ -237,7 +241,9 @@ class ContainerLauncher(PartsLauncher):
         part.argv = tuple(words)
         part.program = fill_words(part.command.argv, {**values, "scratch": INSIDE_SCRATCH}, urls)
         part.env = {key: " ".join(fill_words([text], values, urls)) for key, text in part.command.env.items()}
-        env = {key: os.environ[key] for key in (*PASSED_ON, "SSH_AUTH_SOCK") if key in os.environ}
+        env = {
+            key: value for key, value in os.environ.items() if key in PASSED_ON or _FINDS_RUNTIME.match(key)
+        }
         if part.runtime.host.is_local:
             env |= part.runtime.host.env
         env |= owners.label(part.owner)
