@@ -264,8 +264,8 @@ USED = "echo '00000000:01:00.0, 4711, python3, 61000 MiB'"
 @pytest.mark.parametrize(
     ("smi", "accelerators", "code", "said"),
     [
-        (f"{LIST}; {USED}", 2, 96, "a device is used by: 00000000:01:00.0, 4711, python3, 61000 MiB"),
-        (LIST, 4, 97, "2 of 4 devices on "),
+        (f"{LIST}; {USED}", 2, 96, ": a device is used by 00000000:01:00.0, 4711, python3, 61000 MiB"),
+        (LIST, 4, 97, ": 2 of 4 devices"),
         ("echo 'Unable to determine the device handle'; exit 15", 2, None, ""),
         (f"{LIST}; echo 'No running processes found'", 2, None, ""),
         ("sleep 0.1; exit 9", 2, None, ""),

@@ -293,6 +293,29 @@ def test_what_slurm_does_not_take(launcher: SlurmLauncher, spec: LaunchSpec, sta
     assert [item.code for item in launcher.preflight(wrong, launcher.stage(wrong))] == ["no_nodes"]
 
 
+def test_a_node_without_a_device_ends_the_job_first(
+    launcher: SlurmLauncher,
+    start: Callable[..., Server],
+    spec: LaunchSpec,
+    eventually: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own tool shows fewer than it should have: nothing starts, and that node is to blame."""
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: H100 (UUID: x)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    plain = of_sleep(spec, "lacking", extra=[])
+    assert plain.pool
+    server = start(replace(plain, pool=plain.pool.model_copy(update={"sku": "h100", "accelerators": 2})))
+    assert why(server, eventually) == "device_lost"
+    launcher.stop(server)
+    (node,) = server.nodes
+    assert f"isoline: node {node}: 1 of 2 devices" in server.spec.log.with_name("job.log").read_text()
+
+
 def test_a_job_that_could_never_start_is_not_submitted(launcher: SlurmLauncher, spec: LaunchSpec) -> None:
     """With every node of the partition quarantined or drained the launch says so before it waits for days;
     one that is left is enough for a launch of one node."""

@@ -197,6 +197,17 @@ def test_a_lost_node_is_judged_not_its_neighbour(tmp_path: Path, monkeypatch: py
     assert nodes_to_judge(host, read_job(line("PENDING", nodes="(null)")), []) == ()
 
 
+def test_a_node_whose_devices_are_wanting_is_judged_alone(tmp_path: Path) -> None:
+    """The job's script names it; where it names none of the job's, or the log is not there, all are."""
+    host, log = Host("here"), tmp_path / "job.log"
+    gone = read_job(line("FAILED", "97:0"))
+    assert nodes_to_judge(host, gone, ["n1", "n2"], log) == ("n1", "n2")
+    log.write_bytes(b"srun: \xff\nisoline: node n2: 7 of 8 devices\nsrun: error: n2: task 1: Exited 97\n")
+    assert nodes_to_judge(host, gone, ["n1", "n2"], log) == ("n2",)
+    assert nodes_to_judge(host, gone, ["n3"], log) == ("n3",)
+    assert nodes_to_judge(host, read_job(line("FAILED", "1:0")), ["n1", "n2"], log) == ("n1", "n2")
+
+
 def test_a_follower_lives_through_garbled_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of somebody else and content that was cut are passed by; the job's end is still seen."""
     said = "echo 'Welcome to n1 abc'; echo '= nodes bjE='; echo '= hosts a'; exit 0"

@@ -117,6 +117,8 @@ COUNT = {
 }
 """What prints a line for each device of a node, and what these lines hold; of AMD the kernel's own list."""
 
+NODE_NAME = "${SLURMD_NODENAME:-$(uname -n)}"
+
 USERS = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,process_name,used_memory --format=csv,noheader"
 
 
@@ -137,14 +139,14 @@ def device_rows(pool: Pool, slurm: Slurm) -> list[str]:
         rows += [
             f"found=$(timeout 60 {command} 2>/dev/null | grep -c '{pattern}') || :",
             f"if (( found > 0 && found < {count} )); then",
-            f'  echo "isoline: $found of {count} devices on $(uname -n)" >&2; exit 97',
+            f'  echo "isoline: node {NODE_NAME}: $found of {count} devices" >&2; exit 97',
             "fi",
         ]
     if vendor == "NVIDIA" and slurm.exclusive:
         rows += [
             f"users=$(timeout 60 {USERS} 2>/dev/null) || users=",
             "if [[ $users == *,*,* ]]; then",
-            '  echo "isoline: on $(uname -n) a device is used by: $users" >&2; exit 96',
+            f'  echo "isoline: node {NODE_NAME}: a device is used by $users" >&2; exit 96',
             "fi",
         ]
     return rows

@@ -330,7 +330,7 @@ class SlurmLauncher(PartsLauncher):
         pool, _ = _pool_of(spec)
         if server.parts:
             job = job_of(server)
-            server.nodes = nodes_to_judge(spec.node, job.job, job.nodes)
+            server.nodes = nodes_to_judge(spec.node, job.job, job.nodes, spec.log.with_name("job.log"))
             if needs_sweep(job.job, forced=job.forced):
                 problem = sweep(spec.node, pool, job.job.nodes, spec.run_id, spec.launch_id)
                 if problem:

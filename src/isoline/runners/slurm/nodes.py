@@ -28,6 +28,9 @@ STEP_S = 150.0
 _LOST = re.compile(r"(?i)down|fail|unknown|[a-z]+\*$")
 """States of a node that lost its job."""
 
+_TOLD = re.compile(r"^isoline: node (\S+): ", re.MULTILINE)
+"""How the script names a node with which something is wrong."""
+
 SWEEP = (
     'found=$(timeout 30 "$1" ps --all --quiet --filter "label=isoline.run=$2"'
     ' --filter "label=isoline.launch=$3") || exit 1; '
@@ -48,12 +51,18 @@ def partition_nodes(host: Host, pool: Pool) -> set[str]:
     return set(done.stdout.split())
 
 
-def nodes_to_judge(host: Host, job: Job, seen: Sequence[str]) -> tuple[str, ...]:
-    """The nodes that a job's end speaks of: where one was lost that one, else all of its nodes.
+def nodes_to_judge(host: Host, job: Job, seen: Sequence[str], log: Path | None = None) -> tuple[str, ...]:
+    """The nodes that a job's end speaks of: where one was lost, or its devices were found wanting, that
+    one; else all of its nodes.
 
     :param seen: the names that the job itself wrote; empty where it did not come so far.
+    :param log: what its script wrote.
     """
     names = list(seen)
+    if job.reason in ("gpu_busy", "device_lost") and log is not None:
+        with suppress(OSError):
+            told = set(_TOLD.findall(log.read_text(encoding="utf-8", errors="replace")))
+            names = [name for name in names if name in told] or names
     with suppress(ToolUnavailableError):
         if not names and job.nodes:
             done = host.run(["scontrol", "show", "hostnames", job.nodes], timeout_s=ASK_S)
