@@ -72,7 +72,7 @@ class Folder:
         return record
 
 
-_MAY_BE_ODD = re.compile(rb"\d{19}|[eE]\+?\d{3}|NaN|Infinity")
+_MAY_BE_ODD = re.compile(rb"9\d{18}|\d{20}|[eE]\+?\d{3}|NaN|Infinity")
 """A number beyond :data:`MAX_INTEGER`, or none that is finite, has one of these in it."""
 
 
