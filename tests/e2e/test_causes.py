@@ -35,6 +35,11 @@ def test_an_argument_that_the_engine_does_not_know(tiny: Any) -> None:
     (row,) = tiny.query("select cause, cause_detail from launches")
     assert row["cause"] == "unknown_argument" and "--warp-drive" in row["cause_detail"]
 
+    tried = tiny.run("launch", "smollm2-135m/llamacpp-cpu-q4_1", "--concurrency", "1", "--hold", "1m")
+    assert tried.code == 3 and "launch_failed" in tried.err, tried.err
+    name = tried.out.partition("its logs: isoline logs ")[2].split()[0]
+    assert "unknown flag --warp-drive" in tiny.run("logs", name).out
+
 
 def test_a_server_over_the_pool_s_memory_limit(tiny: Any) -> None:
     """The kernel ends it and not its neighbours: out of memory, which is the engine's own doing, and no

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,8 +117,12 @@ def hold(settings: Settings, wanted: Wanted, hold_s: float, stop: Stop, say: Cal
         try:
             with leases.leased(settings.state, **_lease(pool, launch, name, folder, hold_s, node)):
                 return _keep(context, launch, name, folder, hold_s, node, say)
+        except PhaseFailedError:
+            if heldrecord.keep_failed(settings.state, name):
+                say(f"its logs: isoline logs {name}")
+            raise
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            heldrecord.forget(settings.state, name)
 
 
 def _host(settings: Settings, pool: Pool) -> Host | None:

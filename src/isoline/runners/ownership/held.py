@@ -7,6 +7,7 @@ stopped. It stays the owner: when it dies, its server is ended like any other th
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from isoline.errors import InputError
 from isoline.results.bundle import write_file
 from isoline.runners.ownership.orchestrators import Orchestrator, life_of
 from isoline.runners.ownership.record import read_record
+
+FAILED = "failed"
+"""Marks the folder of a launch that failed."""
+
+KEPT_FAILED = 5
+"""So many of them are kept."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,28 @@ def write_held(state: Path, held: Held) -> Path:
     path = held_folder(state) / f"{held.launch_id}.json"
     write_file(path, (json.dumps(asdict(held), indent=1, ensure_ascii=False) + "\n").encode())
     return path
+
+
+def keep_failed(state: Path, launch_id: str) -> bool:
+    """Mark the folder of a launch that failed as one to keep, where it has logs; the oldest such go.
+
+    :returns: whether it is kept: the logs say why a recipe does not start.
+    """
+    folder = held_folder(state) / launch_id
+    if not any(folder.glob("server*.log")):
+        return False
+    write_file(folder / FAILED, b"")
+    kept = sorted(held_folder(state).glob(f"*/{FAILED}"), key=lambda path: path.stat().st_mtime_ns)
+    for path in kept[:-KEPT_FAILED]:
+        shutil.rmtree(path.parent, ignore_errors=True)
+    return True
+
+
+def forget(state: Path, launch_id: str) -> None:
+    """Remove the folder of a launch that is over, unless it failed and is kept."""
+    folder = held_folder(state) / launch_id
+    if not (folder / FAILED).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_held(path: Path) -> Held | None:
