@@ -227,7 +227,7 @@ def run(
 
         _show_plan(prepared, "table")
         typer.echo()
-        for line in commands(prepared):
+        for line in commands(prepared, attached=attach):
             typer.echo(line)
         return
     if attach is not None:

@@ -31,27 +31,31 @@ DEVICE_COMMANDS: dict[str, list[tuple[str, ...]]] = {
 }
 
 
-def dry_run(prepared: Prepared, aiperf_bin: str = "aiperf") -> Iterator[str]:
+def dry_run(prepared: Prepared, aiperf_bin: str = "aiperf", attached: str | None = None) -> Iterator[str]:
     """Lines for people, launch by launch: comments say what a command is for.
 
     :param aiperf_bin: the load generator's program.
+    :param attached: id of the held launch that is measured on: nothing is started or stopped then.
     """
     for number, launch in enumerate(prepared.plan.launches):
         if number:
             yield ""
-        yield from _launch(prepared, launch, aiperf_bin)
+        yield from _launch(prepared, launch, aiperf_bin, attached)
 
 
-def _launch(prepared: Prepared, launch: PlanLaunch, aiperf_bin: str) -> Iterator[str]:
+def _launch(prepared: Prepared, launch: PlanLaunch, aiperf_bin: str, attached: str | None) -> Iterator[str]:
     pool = prepared.sources.pool_of(str(launch.identity["sku"]))
     devices = f"{launch.gpus} accelerator{'s' if launch.gpus != 1 else ''}"
     twin = ", accuracy twin" if launch.twin_of else ""
     what = f"{launch.recipe_id} {launch.topology}{twin}"
     yield f"# launch {launch.launch_digest[:10]}: {what}, {devices} of pool {pool.name}"
-    yield f"# preflight on {_where(pool)}"
-    yield from _preflight(pool)
-    yield f"# start: {_image(launch)}"
-    yield from _start(launch, pool)
+    if attached is None:
+        yield f"# preflight on {_where(pool)}"
+        yield from _preflight(pool)
+        yield f"# start: {_image(launch)}"
+        yield from _start(launch, pool)
+    else:
+        yield f"# on {attached}, which is held: nothing is started, and nothing is stopped"
     yield "# ready: one generation through {url} with the right number of tokens; then once for each point"
     sampled = _sampling(pool)
     if sampled:
@@ -61,7 +65,8 @@ def _launch(prepared: Prepared, launch: PlanLaunch, aiperf_bin: str) -> Iterator
         phases = ", ".join(["reset", "warm-up", "load", *asked, *point.accuracy])
         yield f"# point {point.point_id}: {phases}"
         yield text.line(build_command(_spec(prepared, launch, pool, point), aiperf_bin))
-    yield from _stop(launch, pool)
+    if attached is None:
+        yield from _stop(launch, pool)
 
 
 def _where(pool: Pool) -> str:
