@@ -119,7 +119,10 @@ def check(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Check every recipe, as without any name.")] = False,
     notes: Annotated[
-        bool, typer.Option("--notes", help="Print figures too, such as memory estimates.")
+        bool,
+        typer.Option(
+            "--notes", help="Print figures too, such as memory estimates; for one recipe they always are."
+        ),
     ] = False,
     rules: Annotated[bool, typer.Option("--rules", help="List the rules and stop.")] = False,
     format: FormatOption = "table",
