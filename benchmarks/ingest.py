@@ -37,10 +37,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from isoline.catalog.facts import load_catalog
-from isoline.results import bundle, helpers
 from isoline.results.arrivals.bring import bring
-from isoline.results.import_store import Said
-from isoline.results.ingest import ingest
+from isoline.results.bundles import bundle
+from isoline.results.foreign.store import Said
+from isoline.results.warehouse import helpers
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings, load_settings
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from isoline.results.metrics import HEADLINE
-from isoline.results.schema import BY_NAME
+from isoline.results.metrics.registry import HEADLINE
+from isoline.results.warehouse.schema import BY_NAME
 
 REPEATS = 5
 SIZES = (100_000, 1_000_000)
@@ -114,7 +114,7 @@ def run_id(number: int) -> str:
 
 def make(folder: Path, count: int) -> int:
     """Write a warehouse and a Parquet file of so many points; returns how many there are."""
-    from isoline.results.warehouse import insert, open_writer
+    from isoline.results.warehouse.file import insert, open_writer
 
     nights = -(-count // NIGHT)
     runs = BY_NAME["runs"]
@@ -144,8 +144,8 @@ def make(folder: Path, count: int) -> int:
 def ours(folder: Path) -> Callable[[], Answer]:
     """The warehouse: opened anew each time, as a command does."""
     from isoline.analysis.curves import curve_table
-    from isoline.results.snapshots import snapshot_points
-    from isoline.results.warehouse import open_reader
+    from isoline.results.warehouse.file import open_reader
+    from isoline.results.warehouse.snapshots import snapshot_points
 
     def answer() -> Answer:
         con = open_reader(folder / "warehouse.duckdb")

@@ -99,7 +99,7 @@ def test_imports_go_only_to_the_right(project_root: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "package", "expected"),
     [
-        ("from isoline.sweeps.plan import x", "load", {"sweeps"}),
+        ("from isoline.sweeps.planning.plan import x", "load", {"sweeps"}),
         ("def f():\n    import isoline.cli.main", "results", {"cli"}),
         ("from isoline import dashboard", "results", {"dashboard"}),
         ("from isoline.accuracy import x", "load", {"accuracy"}),

@@ -6,9 +6,9 @@ import pytest
 
 from isoline.accuracy.check import accuracy_state, judge_batch, worst_state
 from isoline.accuracy.questions import Answer, Batch
-from isoline.results.checks import ACCURACY_STATES
-from isoline.results.official import WORST_FIRST
-from isoline.results.records import AccuracyResult
+from isoline.results.bundles.checks import ACCURACY_STATES
+from isoline.results.bundles.records import AccuracyResult
+from isoline.results.judging.official import WORST_FIRST
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from isoline.results.schema import BY_NAME
+from isoline.results.warehouse.schema import BY_NAME
 
 CURVE = {
     "curve_key": "k1",

@@ -9,7 +9,7 @@ from isoline.analysis.intervals import Interval
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.prices import Rates
 from isoline.errors import InputError
-from isoline.results.metrics import FROM_READINGS, METRICS
+from isoline.results.metrics.registry import FROM_READINGS, METRICS
 
 BASIS = CostBasis(usd_per_gpu_hour=3.6, all_in_kw=1.8, prices="2026-10", tier="rental")
 

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from isoline.analysis.curves import curve_groups, curve_table
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
-from isoline.results.metrics import HEADLINE, METRICS
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.foreign.store import Said, keep
+from isoline.results.metrics.registry import HEADLINE, METRICS
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import load_settings
 
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from isoline.analysis.within import request_interval, within_of
-from isoline.results.derive import derive
-from isoline.results.metrics import HEADLINE
-from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
+from isoline.results.metrics.derive import derive
+from isoline.results.metrics.registry import HEADLINE
 
 SECOND = 1_000_000_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isoline.catalog.facts import load_catalog
-from isoline.results.bundle import file_sha256
+from isoline.results.bundles.bundle import file_sha256
 from isoline.runners.staging.gguf import _Reader, read_metadata
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isoline.cli.main import run
-from isoline.results.ingest import ingest
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings, load_settings
 
 RUNS = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in range(1, 5)]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from isoline.cli.main import run
-from isoline.results.ingest import ingest
-from isoline.results.schema import BY_NAME
-from isoline.results.warehouse import insert, open_reader, open_writer
+from isoline.results.warehouse.file import insert, open_reader, open_writer
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.schema import BY_NAME
 from isoline.settings import load_settings
 
 OLD = "20260101T000000Z-demo-aaaaaa"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isoline.cli.main import run
-from isoline.results.accepted import load_accepted
+from isoline.results.decisions.accepted import load_accepted
 
 CURVE = "aaaa000000000001"
 STEP = 24

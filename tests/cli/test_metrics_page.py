@@ -9,8 +9,8 @@ import pytest
 
 from isoline.cli.metrics_page import PAGE, generated, with_generated, write_page
 from isoline.errors import GateFailedError, InputError
-from isoline.results.metrics import METRICS
-from isoline.results.reasons import REASONS
+from isoline.results.judging.reasons import REASONS
+from isoline.results.metrics.registry import METRICS
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,8 @@ from isoline.cli.pool_nodes import moment_of
 from isoline.errors import InputError
 from isoline.runners.ownership import leases, quarantine
 from isoline.settings import load_settings
-from isoline.sweeps.control import read_controls
-from isoline.sweeps.runs import Run, read_run
+from isoline.sweeps.state.control import read_controls
+from isoline.sweeps.state.runs import Run, read_run
 
 NOW = datetime(2026, 12, 1, 2, tzinfo=UTC)
 
@@ -198,7 +198,7 @@ def test_the_status_shows_a_launch_in_flight(
     state: Path, demo: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Node, devices, launch, phase, since, expected end and the last error, off lease and journal."""
-    from isoline.sweeps.journal import JOURNAL, Journal
+    from isoline.sweeps.state.journal import JOURNAL, Journal
 
     journal = Journal(demo.work / JOURNAL)
     journal.write("sealed", point_id="p", verdict="invalid", cause="oom: full", launch_id="aaaaaaaaaa-1")
@@ -304,7 +304,7 @@ def test_the_status_says_what_was_left_out(
 
 def test_following_an_ended_run_prints_lines_of_json(demo: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """One object a line, and it ends because the run has."""
-    from isoline.sweeps.journal import JOURNAL, Journal
+    from isoline.sweeps.state.journal import JOURNAL, Journal
 
     journal = Journal(demo.work / JOURNAL)
     journal.write("run", run_id=demo.run_id)

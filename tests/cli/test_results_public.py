@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isoline.cli.main import run
-from isoline.results.ingest import ingest
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import load_settings
 
 RULES = Path(__file__).parents[2] / "results" / "retention.yaml"

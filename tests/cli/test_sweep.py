@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isoline.cli.main import run
-from isoline.results.records import Plan
+from isoline.results.bundles.records import Plan
 
 RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
 
@@ -122,9 +122,9 @@ def test_status_explains_reasons_and_how_to_measure_again(
     project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     """A reason code stands with meaning, detail and remedy, and a closed point with the way to a new run."""
-    from isoline.results.reasons import Verdict
-    from isoline.results.records import ReasonNote
-    from isoline.sweeps import runs
+    from isoline.results.bundles.records import ReasonNote
+    from isoline.results.judging.reasons import Verdict
+    from isoline.sweeps.state import runs
 
     folder, point = measured(store)
     real = runs.records
@@ -162,7 +162,7 @@ def test_status_says_what_goes_on(
     project: Any, store: Path, measured: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last event of the journal stands under the table."""
-    from isoline.sweeps.journal import JOURNAL, Journal
+    from isoline.sweeps.state.journal import JOURNAL, Journal
 
     folder, point = measured(store)
     Journal(folder / ".work" / JOURNAL).write("phase", phase="load", point_id=point.point_id)

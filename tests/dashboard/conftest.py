@@ -18,9 +18,9 @@ from isoline.dashboard.config import Look, load_look
 from isoline.dashboard.data import Source
 from isoline.dashboard.serve import bind, close
 from isoline.results.identity import CURVE_FIELDS, curve_key
-from isoline.results.metrics import HEADLINE, METRICS
-from isoline.results.schema import BY_NAME
-from isoline.results.warehouse import insert, open_writer
+from isoline.results.metrics.registry import HEADLINE, METRICS
+from isoline.results.warehouse.file import insert, open_writer
+from isoline.results.warehouse.schema import BY_NAME
 from isoline.settings import Settings
 
 RUN = "20261201T020000Z-demo-aaaaaa"

@@ -12,7 +12,7 @@ from isoline.dashboard.app import create_app
 from isoline.dashboard.board import view_of
 from isoline.dashboard.config import Look
 from isoline.dashboard.data import Source
-from isoline.results.warehouse import read_copy_path
+from isoline.results.warehouse.file import read_copy_path
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from isoline.dashboard.data import Source
 from isoline.errors import InfraError
-from isoline.results.warehouse import read_copy_path
+from isoline.results.warehouse.file import read_copy_path
 
 Maker = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from isoline.dashboard.figure import build_figure
 from isoline.dashboard.panel import point_panel
 from isoline.dashboard.table import table_rows, view_csv, view_json
 from isoline.errors import InputError
-from isoline.results.ingest import ingest
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings
 
 

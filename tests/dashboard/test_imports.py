@@ -13,8 +13,8 @@ from isoline.dashboard.config import load_look
 from isoline.dashboard.data import Source
 from isoline.dashboard.figure import build_figure
 from isoline.dashboard.panel import point_panel
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import load_settings
 
 AGG: dict[str, Any] = {"hw": "b200", "model": "openai/gpt-oss-120b", "framework": "vllm", "precision": "fp4"}

@@ -24,9 +24,9 @@ from typing import Any
 
 import pytest
 
-from isoline.results.bundle import attempts, bundle_digest, read_manifest, run_folders, sealed_bundles
-from isoline.results.records import Plan, PointRecord
-from isoline.sweeps.runs import read_point
+from isoline.results.bundles.bundle import attempts, bundle_digest, read_manifest, run_folders, sealed_bundles
+from isoline.results.bundles.records import Plan, PointRecord
+from isoline.sweeps.state.runs import read_point
 
 PROJECT = Path(__file__).resolve().parents[2]
 STATE = PROJECT / ".isoline"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from isoline.results.records import PointRecord
+from isoline.results.bundles.records import PointRecord
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -138,7 +138,7 @@ def _locks(tiny: Any) -> list[dict[str, Any]]:
 def test_weights_with_a_flipped_byte_are_refused(tiny: Any) -> None:
     """One flipped byte in the weights: nothing is started, and the message has both digests."""
     from isoline.catalog.facts import load_catalog
-    from isoline.results.bundle import file_sha256
+    from isoline.results.bundles.bundle import file_sha256
 
     (tiny.state / "weights").unlink()
     entry = load_catalog().models["smollm2-135m-instruct"].weights[0]

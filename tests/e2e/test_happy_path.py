@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isoline.results.query import query
-from isoline.results.rederive import differences
+from isoline.results.metrics.rederive import differences
+from isoline.results.warehouse.query import query
 from isoline.settings import load_settings
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from isoline.results.bundle import BundleWriter, write_record
+from isoline.results.bundles.bundle import BundleWriter, write_record
+from isoline.results.bundles.records import LaunchRecord, PlanLaunch, ReasonNote
 from isoline.results.identity import launch_id
-from isoline.results.reasons import Verdict
-from isoline.results.records import LaunchRecord, PlanLaunch, ReasonNote
+from isoline.results.judging.reasons import Verdict
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
 

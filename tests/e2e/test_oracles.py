@@ -17,12 +17,12 @@ import pytest
 
 from isoline.accuracy.questions import ask_batch, read_questions
 from isoline.recipes.deployment import deployment_of
-from isoline.results.records import PlanLaunch
+from isoline.results.bundles.records import PlanLaunch
 from isoline.runners.launchers.interface import Deadlines, LaunchSpec, Server
 from isoline.runners.launchers.process import ProcessLauncher
 from isoline.runners.telemetry import foreign
 from isoline.settings import load_settings
-from isoline.sweeps.launch import planned_weights
+from isoline.sweeps.execution.launch import planned_weights
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

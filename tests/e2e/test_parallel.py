@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isoline.results.reasons import Verdict
+from isoline.results.judging.reasons import Verdict
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(500)]
 

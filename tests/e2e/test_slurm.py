@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoline.results.reasons import Verdict
+from isoline.results.judging.reasons import Verdict
 from isoline.runners.ownership import quarantine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(500)]

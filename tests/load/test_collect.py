@@ -14,7 +14,7 @@ from isoline.load.command import LoadSpec
 from isoline.load.profile import profile
 from isoline.load.retokenise import SAMPLE, count_tokens, sample_texts
 from isoline.load.supervise import LoadOutcome
-from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
 
 
 def test_the_sample_is_seeded_and_bounded() -> None:

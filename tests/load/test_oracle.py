@@ -15,11 +15,11 @@ from isoline.load.collect import client_facts, collect
 from isoline.load.command import LoadSpec
 from isoline.load.profile import profile
 from isoline.load.supervise import LoadOutcome, run_load
-from isoline.results.derive import Derived, derive
+from isoline.results.bundles.records import ReasonNote
 from isoline.results.importers.aiperf import AiperfExport
-from isoline.results.judge import Evidence, Rules, judge
-from isoline.results.reasons import Verdict
-from isoline.results.records import ReasonNote
+from isoline.results.judging.judge import Evidence, Rules, judge
+from isoline.results.judging.reasons import Verdict
+from isoline.results.metrics.derive import Derived, derive
 
 pytestmark = pytest.mark.engine
 

@@ -16,7 +16,7 @@ from isoline.recipes.expressions import NAMES
 from isoline.recipes.load import load_recipe
 from isoline.recipes.schema import Recipe
 from isoline.recipes.sidecars import Sidecar
-from isoline.sweeps.schema import Sweep
+from isoline.sweeps.planning.schema import Sweep
 
 NAME = "deepseek-r1-0528/sglang-disagg-mi355x-fp8-block-guide"
 

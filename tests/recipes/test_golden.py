@@ -21,7 +21,7 @@ from isoline.recipes.resolve import Resolved
 from isoline.recipes.topology import Role
 from isoline.recipes.words import flags
 from isoline.recipes.worker import worker_command
-from isoline.sweeps.schema import load_scenario
+from isoline.sweeps.planning.schema import load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 Golden = Callable[[str, str], None]

@@ -22,9 +22,9 @@ from isoline.recipes.lock import lock_text, pinned_image
 from isoline.recipes.locked import lock_digest
 from isoline.recipes.render import Inputs, Shape
 from isoline.results.identity import digest
-from isoline.sweeps.plan import make_plan
-from isoline.sweeps.schema import load_scenario, load_sweep
-from isoline.sweeps.sources import file_digests, read_sources
+from isoline.sweeps.planning.plan import make_plan
+from isoline.sweeps.planning.schema import load_scenario, load_sweep
+from isoline.sweeps.planning.sources import file_digests, read_sources
 
 DEMO = "smollm2-135m/llamacpp-cpu-q4_1"
 DEMO_FILE = f"recipes/{DEMO}.yaml"

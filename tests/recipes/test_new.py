@@ -12,7 +12,7 @@ from isoline.errors import InputError
 from isoline.recipes.channels import load_channels
 from isoline.recipes.imports.common import problem_of
 from isoline.recipes.new import MAX_LINES, Wish, default_topology, skeleton
-from isoline.sweeps.lint import lint_recipes
+from isoline.sweeps.planning.lint import lint_recipes
 
 
 @pytest.fixture

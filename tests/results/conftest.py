@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from isoline.results.warehouse import Connection, open_reader
+from isoline.results.warehouse.file import Connection, open_reader
 from isoline.settings import Settings, load_settings
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.accepted import FILE, accept_change, load_accepted, starts_of
+from isoline.results.decisions.accepted import FILE, accept_change, load_accepted, starts_of
 
 CHANGE = {
     "curve_key": "0123456789abcdef",

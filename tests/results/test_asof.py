@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.asof import moment_at, open_at
-from isoline.results.ingest import ingest
-from isoline.results.schema import TABLES
-from isoline.results.snapshots import snapshot_points
-from isoline.results.timeline import timeline_points
+from isoline.results.warehouse.asof import moment_at, open_at
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.schema import TABLES
+from isoline.results.warehouse.snapshots import snapshot_points
+from isoline.results.warehouse.timeline import timeline_points
 from isoline.settings import Settings
 
 RUNS = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in range(1, 4)]

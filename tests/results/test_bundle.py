@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import IncompleteError
-from isoline.results.bundle import (
+from isoline.results.bundles.bundle import (
     MANIFEST,
     BundleWriter,
     attempts,
@@ -128,7 +128,7 @@ def test_sealed_bundles_in_order_and_nothing_else(tmp_path: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from isoline.results.bundle import BundleWriter
+from isoline.results.bundles.bundle import BundleWriter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 writer = BundleWriter(Path(sys.argv[1]), "point", "p/1", "p/1")
 for n in range(200):
@@ -154,7 +154,7 @@ def test_full_store_seals_nothing_half(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from isoline.results import bundle
+from isoline.results.bundles import bundle
 step = int(sys.argv[2])
 calls = 0
 real = bundle.sync

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from isoline.analysis.curves import curve_table
-from isoline.results.asof import moment_at, open_at
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.asof import moment_at, open_at
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import Settings
 
 ROW: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.decisions import FILES, check_decisions, load_overrides
+from isoline.results.decisions.documents import FILES, check_decisions, load_overrides
 
 PROJECT = Path(__file__).resolve().parents[2]
 GOOD = """schema_version: 1

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.derive import derive, percentile_n, token_gaps
-from isoline.results.metrics import HEADLINE, METRICS, PERCENTILES
+from isoline.results.metrics.derive import derive, percentile_n, token_gaps
+from isoline.results.metrics.registry import HEADLINE, METRICS, PERCENTILES
 
 
 def _random_rows(tables: ModuleType, seed: int, count: int) -> list[dict[str, Any]]:

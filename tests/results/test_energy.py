@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from isoline.results.derive import derive
-from isoline.results.energy import POWER, Power, joules, power_of
-from isoline.results.ingest import ingest
-from isoline.results.metrics import METRICS
-from isoline.results.rederive import differences, rederive
+from isoline.results.metrics.derive import derive
+from isoline.results.metrics.energy import POWER, Power, joules, power_of
+from isoline.results.metrics.rederive import differences, rederive
+from isoline.results.metrics.registry import METRICS
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings
 
 Row = tuple[float, str | None, float]

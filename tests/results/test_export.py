@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoline.errors import InfraError, InputError
-from isoline.results import export as module
-from isoline.results.export import MARKER, export
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild
-from isoline.results.parquet import ROW_GROUP, write_parquet
-from isoline.results.schema import BY_NAME, TABLES
+from isoline.results.publishing import export as module
+from isoline.results.publishing.export import MARKER, export
+from isoline.results.publishing.parquet import ROW_GROUP, write_parquet
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild
+from isoline.results.warehouse.schema import BY_NAME, TABLES
 from isoline.settings import Settings
 
 RUNS = ("20261201T020000Z-demo-aaaaaa", "20261202T020000Z-demo-bbbbbb")

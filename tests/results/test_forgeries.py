@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from isoline.results import identity
-from isoline.results.checks import plan_digest
-from isoline.results.ingest import ingest
-from isoline.results.maintain import verify
+from isoline.results.bundles.checks import plan_digest
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import verify
 from isoline.settings import Settings
 
 Change = Callable[[dict[str, Any]], None]

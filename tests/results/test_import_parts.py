@@ -16,11 +16,13 @@ import pytest
 
 from isoline.catalog.facts import load_catalog
 from isoline.errors import InfraError
-from isoline.results import helpers, import_parts, imports
-from isoline.results.import_rows import tables_of
-from isoline.results.import_store import Said, keep
+from isoline.results.foreign import imports
+from isoline.results.foreign import parts as import_parts
+from isoline.results.foreign.rows import tables_of
+from isoline.results.foreign.store import Said, keep
 from isoline.results.importers.foreign import ForeignError, ForeignPoint
 from isoline.results.importers.recognise import read_lines
+from isoline.results.warehouse import helpers
 from isoline.settings import Settings
 
 ROW: dict[str, Any] = {"hw": "b200", "infmax_model_prefix": "gptoss", "framework": "vllm", "precision": "fp4"}
@@ -109,7 +111,7 @@ def test_a_helper_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 HANG = """
 import time
-from isoline.results import helpers
+from isoline.results.warehouse import helpers
 helper = helpers._Helper("builtins:print", "")
 print(helper._process.pid, flush=True)
 time.sleep(60)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results import imports
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import IngestReport, ingest
-from isoline.results.maintain import rebuild, verify
-from isoline.results.schema import TABLES
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader, open_writer
+from isoline.results.foreign import imports
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.file import open_reader, open_writer
+from isoline.results.warehouse.ingest import IngestReport, ingest
+from isoline.results.warehouse.maintain import rebuild, verify
+from isoline.results.warehouse.schema import TABLES
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import Settings
 
 ROW: dict[str, Any] = {

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild
 from isoline.settings import Settings
 
 SECOND = "20261202T020000Z-demo-bbbbbb"
@@ -273,7 +273,7 @@ def test_plan_that_is_not_its_digests_refuses_its_run_alone(
     case: str, bundles: Any, settings: Settings, plan: Any, ask: Any
 ) -> None:
     """Every digest and key of a plan is computed again; a wrong one refuses the run, not the others."""
-    from isoline.results.checks import plan_digest
+    from isoline.results.bundles.checks import plan_digest
 
     change, word = PLAN_CHANGES[case]
 
@@ -293,7 +293,7 @@ def test_plan_that_is_not_its_digests_refuses_its_run_alone(
 
 def test_one_point_planned_twice_is_an_error(bundles: Any, settings: Settings, plan: Any) -> None:
     """Two entries under one key are refused, never last-wins."""
-    from isoline.results.checks import plan_digest
+    from isoline.results.bundles.checks import plan_digest
 
     def twice(content: dict[str, Any]) -> None:
         content["launches"][0]["points"].append(content["launches"][0]["points"][0])

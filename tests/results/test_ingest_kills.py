@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from isoline.results.arrivals.admit import ROOM
-from isoline.results.maintain import verify
-from isoline.results.schema import TABLES
-from isoline.results.warehouse import open_reader, open_writer, read_copy_path
+from isoline.results.warehouse.file import open_reader, open_writer, read_copy_path
+from isoline.results.warehouse.maintain import verify
+from isoline.results.warehouse.schema import TABLES
 from isoline.settings import Settings, load_settings
 
 ROWS = 200
@@ -31,8 +31,8 @@ INGEST = """
 import sys
 from pathlib import Path
 from isoline.results.arrivals.bring import bring
-from isoline.results.import_store import Said
-from isoline.results.ingest import ingest
+from isoline.results.foreign.store import Said
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import load_settings
 import duckdb
 settings = load_settings(Path(sys.argv[1]))

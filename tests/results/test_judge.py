@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from isoline.results.judge import ClientFacts, Evidence, ExportFacts, Rules, judge
-from isoline.results.reasons import Verdict
-from isoline.results.records import ReasonNote
+from isoline.results.bundles.records import ReasonNote
+from isoline.results.judging.judge import ClientFacts, Evidence, ExportFacts, Rules, judge
+from isoline.results.judging.reasons import Verdict
 
 
 def _evidence(tables: ModuleType, rows: list[dict[str, Any]], **rules: Any) -> Evidence:

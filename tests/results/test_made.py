@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isoline.results import helpers
-from isoline.results import ingest as module
-from isoline.results.derive import PERCENTILES, _percentile, _percentiles
-from isoline.results.folder import _MAY_BE_ODD, odd_number
-from isoline.results.ingest import ingest
-from isoline.results.schema import TABLES
+from isoline.results.bundles.folder import _MAY_BE_ODD, odd_number
+from isoline.results.metrics.derive import PERCENTILES, _percentile, _percentiles
+from isoline.results.warehouse import helpers
+from isoline.results.warehouse import ingest as module
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.schema import TABLES
 from isoline.settings import Settings
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isoline.results.metrics import AXES, HEADLINE, METRICS, PERCENTILES, by_family
+from isoline.results.metrics.registry import AXES, HEADLINE, METRICS, PERCENTILES, by_family
 
 UNITS = {
     "ms": ("ms",),

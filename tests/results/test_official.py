@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isoline.results.expected import disturbed
-from isoline.results.official import Candidate, headline_window, official
+from isoline.results.judging.official import Candidate, headline_window, official
+from isoline.results.warehouse.expected import disturbed
 
 GOOD = Candidate("p", "recipe tp1", 8, "valid", "passed")
 

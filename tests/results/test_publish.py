@@ -18,14 +18,14 @@ import s3fs
 
 from isoline.analysis.curves import curve_groups, curve_readings, curve_table
 from isoline.errors import InfraError, InputError
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
-from isoline.results.public import PUBLIC, may_pass_on
-from isoline.results.publish import Published, UnfitError, publish
-from isoline.results.published import MANIFEST, published_points, read_manifest
-from isoline.results.remote import FolderPlace, Place, place_at
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.foreign.store import Said, keep
+from isoline.results.publishing.public import PUBLIC, may_pass_on
+from isoline.results.publishing.publish import Published, UnfitError, publish
+from isoline.results.publishing.published import MANIFEST, published_points, read_manifest
+from isoline.results.publishing.remote import FolderPlace, Place, place_at
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import Settings, load_settings
 
 RUNS = [f"2026120{day}T020000Z-nightly-aaaaa{day}" for day in range(1, 5)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.ingest import ingest
-from isoline.results.query import query
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.query import query
 from isoline.settings import Settings
 
 
@@ -120,7 +120,7 @@ def test_a_limit_that_ends_before_the_work_begins(filled: Settings, limit_s: flo
 
 def test_memory_limit(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that would eat the machine is refused instead of being spilled to its disk."""
-    monkeypatch.setattr("isoline.results.query.MAX_MEMORY", "100MB")
+    monkeypatch.setattr("isoline.results.warehouse.query.MAX_MEMORY", "100MB")
     with pytest.raises(InputError, match="Out of Memory"):
         query(filled, "select list(range) from range(2000000000)")
 
@@ -138,7 +138,7 @@ def test_an_answer_that_is_too_long_is_refused(
     """A result without end costs a line, not the machine's memory; one that fits comes whole."""
     bundles.make_run(settings.store, bundles.make_plan([(bundles.LaunchDef(), [bundles.PointDef(1)])]))
     ingest(settings)
-    monkeypatch.setattr("isoline.results.query.MAX_CELLS", 50_000)
+    monkeypatch.setattr("isoline.results.warehouse.query.MAX_CELLS", 50_000)
     assert len(query(settings, "select * from range(25000)").rows) == 25_000
     with pytest.raises(InputError, match="more than 25000 rows of 2 columns; add a LIMIT"):
         query(settings, "select range, range from range(1000000000)")

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from isoline.errors import InfraError, InputError
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild, verify
-from isoline.results.schema import TABLES
-from isoline.results.warehouse import open_reader, open_writer
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.file import open_reader, open_writer
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild, verify
+from isoline.results.warehouse.schema import TABLES
 from isoline.settings import Settings, load_settings
 
 RUNS = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in range(1, 5)]
@@ -126,7 +126,7 @@ def test_other_columns_make_every_run_anew(
     store: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a change of the derivation an ordinary ingest gives what a rebuild gives."""
-    from isoline.results import ingest as module
+    from isoline.results.warehouse import ingest as module
 
     full = load_settings(settings.project, store=store)
     with monkeypatch.context() as patch:
@@ -188,8 +188,8 @@ INGEST = """
 import os, signal, sys, threading
 from pathlib import Path
 import duckdb
-from isoline.results import ingest as ingest_module
-from isoline.results.ingest import ingest
+from isoline.results.warehouse import ingest as ingest_module
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import load_settings
 
 project, store, warehouse, last, delay_s = sys.argv[1:]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isoline.errors import IncompleteError
-from isoline.results.rederive import differences, rederive
+from isoline.results.metrics.rederive import differences, rederive
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild, verify
-from isoline.results.schema import TABLES
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild, verify
+from isoline.results.warehouse.schema import TABLES
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import Settings
 
 A, B, C = (f"2026120{day}T020000Z-demo-aaaaa{day}" for day in (1, 2, 3))

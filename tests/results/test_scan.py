@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isoline.results.scan import Scanner
+from isoline.results.publishing.scan import Scanner
 
 MARKED = "sk-" + "a1B2" * 8
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from isoline.results.ingest import ingest
-from isoline.results.records import SkippedRecord
-from isoline.results.skips import check_skipped
-from isoline.results.warehouse import open_reader
+from isoline.results.bundles.records import SkippedRecord
+from isoline.results.judging.skips import check_skipped
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings, load_settings
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from isoline.results.ingest import ingest
-from isoline.results.schema import BY_NAME
-from isoline.results.snapshots import (
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.schema import BY_NAME
+from isoline.results.warehouse.snapshots import (
     NEWEST,
     lost_points,
     run_ids,
@@ -18,7 +19,6 @@ from isoline.results.snapshots import (
     steady_frame,
     steady_types,
 )
-from isoline.results.warehouse import open_reader
 from isoline.settings import Settings
 
 RUNS = [f"2026120{day}T020000Z-demo-aaaaa{day}" for day in range(1, 6)]

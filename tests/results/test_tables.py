@@ -10,9 +10,9 @@ from typing import Any
 from typer.testing import CliRunner
 
 from isoline.cli.results import app
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import ingest
-from isoline.results.schema import BY_NAME
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.schema import BY_NAME
 from isoline.settings import Settings
 
 DESIGNED = "points attempts metrics launches runs accuracy telemetry events quarantine overrides prices"

@@ -15,17 +15,17 @@ import pytest
 
 from isoline.catalog.documents import DocumentError
 from isoline.errors import IncompleteError, InfraError, InputError
-from isoline.results import bundle
 from isoline.results.arrivals.bring import bring
-from isoline.results.import_store import Said
-from isoline.results.ingest import ingest
-from isoline.results.maintain import rebuild, verify
-from isoline.results.rederive import rederive
-from isoline.results.schema import TABLES
-from isoline.results.thin import ThinReport, thin
-from isoline.results.warehouse import open_reader, write_lock
+from isoline.results.bundles import bundle
+from isoline.results.bundles.thin import ThinReport, thin
+from isoline.results.foreign.store import Said
+from isoline.results.metrics.rederive import rederive
+from isoline.results.warehouse.file import open_reader, write_lock
+from isoline.results.warehouse.ingest import ingest
+from isoline.results.warehouse.maintain import rebuild, verify
+from isoline.results.warehouse.schema import TABLES
 from isoline.settings import Settings, load_settings
-from isoline.sweeps.logs import find_logs
+from isoline.sweeps.state.logs import find_logs
 
 RULES = Path(__file__).parents[2] / "results" / "retention.yaml"
 RUN = "20261201T020000Z-demo-aaaaaa"

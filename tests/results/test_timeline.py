@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from isoline.results.timeline import pseudonym, timeline_points
-from isoline.results.warehouse import open_reader
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.timeline import pseudonym, timeline_points
 
 
 def test_every_published_run_with_its_notes(tmp_path: Path, support: Callable[[str], ModuleType]) -> None:

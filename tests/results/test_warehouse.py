@@ -15,15 +15,16 @@ import duckdb
 import pytest
 
 from isoline.errors import InfraError, InputError
-from isoline.results import schema, warehouse
-from isoline.results.ingest import ingest
-from isoline.results.warehouse import open_reader, open_writer, read_copy_path
+from isoline.results.warehouse import file as warehouse
+from isoline.results.warehouse import schema
+from isoline.results.warehouse.file import open_reader, open_writer, read_copy_path
+from isoline.results.warehouse.ingest import ingest
 from isoline.settings import Settings
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from isoline.results.warehouse import open_writer
+from isoline.results.warehouse.file import open_writer
 with open_writer(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -182,7 +183,7 @@ def test_misspelt_column_is_an_error() -> None:
 READ = """
 import json, sys
 from pathlib import Path
-from isoline.results.warehouse import open_reader
+from isoline.results.warehouse.file import open_reader
 looks, wrong, most = 0, [], 0
 while not Path(sys.argv[2]).exists():
     try:

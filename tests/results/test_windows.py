@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isoline.results import windows
-from isoline.results.windows import Span
+from isoline.results.metrics import windows
+from isoline.results.metrics.windows import Span
 
 
 def _random_intervals(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoline.results.reasons import REASONS, Verdict
+from isoline.results.judging.reasons import REASONS, Verdict
 from isoline.runners.causes import (
     LINE_CHARS,
     LogEnds,

@@ -24,7 +24,7 @@ from isoline.runners.launchers.interface import Deadlines, LaunchSpec, PhaseFail
 from isoline.runners.machine.hosts import Host, ToolUnavailableError, hosts_of
 from isoline.runners.ownership import owners
 from isoline.settings import Settings
-from isoline.sweeps.sources import inputs_of, shape_of
+from isoline.sweeps.planning.sources import inputs_of, shape_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from isoline.results.reasons import Verdict, worst
+from isoline.results.judging.reasons import Verdict, worst
 from isoline.runners.ownership import owners
 from isoline.runners.telemetry import foreign
 from isoline.runners.telemetry.foreign import CpuMark, busy_line, foreign_share, mark

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from isoline.results.bundle import write_file
+from isoline.results.bundles.bundle import write_file
 from isoline.runners.machine import ports, proc
 from isoline.runners.ownership import owners
 from isoline.runners.ownership.owners import Owner, sweep_orphans

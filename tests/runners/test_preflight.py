@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.pools import Pool
-from isoline.results.reasons import REASONS
+from isoline.results.judging.reasons import REASONS
 from isoline.runners.machine import probes
 from isoline.runners.machine.device_checks import device_findings, wait_until_idle
 from isoline.runners.machine.devices.model import Device, DeviceReport

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from isoline.results.energy import power_of
+from isoline.results.metrics.energy import power_of
 from isoline.runners.machine.hosts import this_host
 from isoline.runners.telemetry import sampler
 from isoline.runners.telemetry import table as telemetry

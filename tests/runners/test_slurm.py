@@ -32,7 +32,7 @@ from isoline.runners.slurm.gc import Jobs
 from isoline.runners.slurm.launcher import SlurmLauncher, job_of
 from isoline.runners.staging.images import image_file
 from isoline.settings import Settings
-from isoline.sweeps.sources import inputs_of, shape_of
+from isoline.sweeps.planning.sources import inputs_of, shape_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(400)]
 

@@ -21,7 +21,7 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe
-from isoline.results.records import PlanLaunch
+from isoline.results.bundles.records import PlanLaunch
 from isoline.runners.launchers.compile_cache import cache_key, compile_cache, mark_warm
 from isoline.runners.machine.hosts import Host, ToolUnavailableError
 from isoline.runners.machine.nodes import run_job

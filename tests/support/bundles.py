@@ -21,13 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isoline.results import identity
-from isoline.results.bundle import BundleWriter, file_sha256, run_folder, write_record
-from isoline.results.checks import plan_digest
-from isoline.results.derive import derive
-from isoline.results.energy import power_of
-from isoline.results.metrics import METRICS
-from isoline.results.reasons import worst
-from isoline.results.records import (
+from isoline.results.bundles.bundle import BundleWriter, file_sha256, run_folder, write_record
+from isoline.results.bundles.checks import plan_digest
+from isoline.results.bundles.records import (
     AccuracyResult,
     Addition,
     LaunchRecord,
@@ -42,7 +38,11 @@ from isoline.results.records import (
     SkippedPoint,
     SkippedRecord,
 )
-from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
+from isoline.results.judging.reasons import worst
+from isoline.results.metrics.derive import derive
+from isoline.results.metrics.energy import power_of
+from isoline.results.metrics.registry import METRICS
 
 RUN_ID = "20261201T020000Z-demo-aaaaaa"
 

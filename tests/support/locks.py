@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from isoline.recipes.schema import Recipe
-from isoline.results.records import PlanPoint
+from isoline.results.bundles.records import PlanPoint
 from isoline.runners.staging.tokenizer import TokenizerInfo
 from isoline.settings import load_settings
-from isoline.sweeps.context import Client, Context, Stop
-from isoline.sweeps.plan import make_plan
-from isoline.sweeps.record import Job, Live, build_lock
-from isoline.sweeps.schema import load_sweep
-from isoline.sweeps.sources import read_sources
+from isoline.sweeps.execution.context import Client, Context, Stop
+from isoline.sweeps.execution.record import Job, Live, build_lock
+from isoline.sweeps.planning.plan import make_plan
+from isoline.sweeps.planning.schema import load_sweep
+from isoline.sweeps.planning.sources import read_sources
 
 RUN_ID = "20261201T020000Z-demo-abcdef"
 

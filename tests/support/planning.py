@@ -15,11 +15,11 @@ from isoline.datasets.schema import load_dataset
 from isoline.recipes.channels import read_channels, resolve_channels
 from isoline.recipes.load import LoadedRecipe
 from isoline.recipes.schema import Recipe
-from isoline.results.records import Plan
-from isoline.sweeps.outline import Draft
-from isoline.sweeps.plan import Sources, make_plan
-from isoline.sweeps.schema import Sweep, load_scenario
-from isoline.sweeps.sources import file_digests
+from isoline.results.bundles.records import Plan
+from isoline.sweeps.planning.outline import Draft
+from isoline.sweeps.planning.plan import Sources, make_plan
+from isoline.sweeps.planning.schema import Sweep, load_scenario
+from isoline.sweeps.planning.sources import file_digests
 
 SCRIPT = "ab" * 32
 

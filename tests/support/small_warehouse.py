@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from isoline.results.schema import BY_NAME
-from isoline.results.warehouse import insert, open_writer
+from isoline.results.warehouse.file import insert, open_writer
+from isoline.results.warehouse.schema import BY_NAME
 
 
 def run_id(night: int, sweep: str = "nightly") -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from isoline.results.requests import REQUESTS_SCHEMA
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
 
 EPOCH_NS = 1_796_000_000_000_000_000
 

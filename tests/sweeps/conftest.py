@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from isoline.results.records import Plan
-from isoline.sweeps.plan import make_plan
-from isoline.sweeps.schema import load_sweep
-from isoline.sweeps.sources import read_sources
+from isoline.results.bundles.records import Plan
+from isoline.sweeps.planning.plan import make_plan
+from isoline.sweeps.planning.schema import load_sweep
+from isoline.sweeps.planning.sources import read_sources
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from isoline.results.reasons import Verdict, worst
-from isoline.results.records import LaunchRecord, PointRecord, ReasonNote
-from isoline.sweeps.schedule_breaker import Told, image_key, image_state, judge_start, signature_of
+from isoline.results.bundles.records import LaunchRecord, PointRecord, ReasonNote
+from isoline.results.judging.reasons import Verdict, worst
+from isoline.sweeps.execution.schedule_breaker import Told, image_key, image_state, judge_start, signature_of
 
 
 def start(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.records import Plan
+from isoline.results.bundles.records import Plan
 from isoline.settings import load_settings
-from isoline.sweeps.prepare import Wishes, prepare
+from isoline.sweeps.planning.prepare import Wishes, prepare
 
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
 RECIPE = f"recipes/{RECIPE_ID}.yaml"
@@ -140,7 +140,7 @@ def channelled(project: Any, project_root: Path, monkeypatch: pytest.MonkeyPatch
         asked.append((ref, arch))
         return "sha256:" + "d" * 64
 
-    monkeypatch.setattr("isoline.sweeps.sources.registry_digest", registry)
+    monkeypatch.setattr("isoline.sweeps.planning.sources.registry_digest", registry)
     return project, asked
 
 

@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from isoline.results.reasons import Verdict
-from isoline.sweeps.control import Command, Controls, fold, give, new_command, read_commands, read_controls
+from isoline.results.judging.reasons import Verdict
+from isoline.sweeps.state.control import (
+    Command,
+    Controls,
+    fold,
+    give,
+    new_command,
+    read_commands,
+    read_controls,
+)
 
 
 def test_commands_count_in_their_order() -> None:

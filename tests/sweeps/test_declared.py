@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.checks import check_plan
-from isoline.results.records import Plan
+from isoline.results.bundles.checks import check_plan
+from isoline.results.bundles.records import Plan
 from isoline.settings import load_settings
-from isoline.sweeps.declared import endpoint_pool
-from isoline.sweeps.prepare import Wishes, prepare
+from isoline.sweeps.planning.declared import endpoint_pool
+from isoline.sweeps.planning.prepare import Wishes, prepare
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from isoline.settings import load_settings
-from isoline.sweeps.dryrun import dry_run
-from isoline.sweeps.prepare import Wishes, prepare
+from isoline.sweeps.planning.dryrun import dry_run
+from isoline.sweeps.planning.prepare import Wishes, prepare
 
 OWN = "smollm2-135m/llamacpp-cpu-q4_1"
 AMD = "gpt-oss-120b/vllm-mi355x-mxfp4-8k1k"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from isoline.results.reasons import MAX_INFRA_RETRIES, Verdict
-from isoline.sweeps.due import Elsewhere, OtherRun, due_points, grown_from, is_due, is_pinned, reuse
+from isoline.results.judging.reasons import MAX_INFRA_RETRIES, Verdict
+from isoline.sweeps.planning.due import Elsewhere, OtherRun, due_points, grown_from, is_due, is_pinned, reuse
 
 V, P, I, X, C = Verdict.VALID, Verdict.PARTIAL, Verdict.INVALID, Verdict.INFRA_ERROR, Verdict.CANCELLED  # noqa: E741
 

@@ -13,9 +13,9 @@ from isoline.catalog.pools import Pool
 from isoline.catalog.prices import Rates
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe
-from isoline.sweeps.assemble import check_limits
-from isoline.sweeps.estimates import Terms, budget_of
-from isoline.sweeps.plan import make_plan
+from isoline.sweeps.planning.assemble import check_limits
+from isoline.sweeps.planning.estimates import Terms, budget_of
+from isoline.sweeps.planning.plan import make_plan
 
 RATES = Rates("2026-07", "2026-07-01", "big", {"b200": 3.0, "h200": 1.2})
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from isoline.errors import InfraError
-from isoline.sweeps.context import folder_is_usable
-from isoline.sweeps.poollock import pool_lock
+from isoline.sweeps.execution.context import folder_is_usable
+from isoline.sweeps.state.poollock import pool_lock
 
 
 def test_one_run_at_a_time_on_a_pool(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError
-from isoline.results.records import ReasonNote
+from isoline.results.bundles.records import ReasonNote
 from isoline.runners.ownership import leases, quarantine
-from isoline.sweeps.fleet import Fleet
-from isoline.sweeps.runs import Run
-from isoline.sweeps.schedule import Node, Taken
+from isoline.sweeps.execution.fleet import Fleet
+from isoline.sweeps.execution.schedule import Node, Taken
+from isoline.sweeps.state.runs import Run
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

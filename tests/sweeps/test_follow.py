@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from isoline.sweeps.follow import follow, journal_events, line
-from isoline.sweeps.journal import JOURNAL, Journal
-from isoline.sweeps.logs import find_logs, follow_logs, is_written, launch_logs, tail
-from isoline.sweeps.runs import Run
+from isoline.sweeps.state.follow import follow, journal_events, line
+from isoline.sweeps.state.journal import JOURNAL, Journal
+from isoline.sweeps.state.logs import find_logs, follow_logs, is_written, launch_logs, tail
+from isoline.sweeps.state.runs import Run
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isoline.results.records import PhaseRow, PointRecord, WindowSpan
-from isoline.sweeps.journal import Journal, Overhead, overhead, read_journal
+from isoline.results.bundles.records import PhaseRow, PointRecord, WindowSpan
+from isoline.sweeps.state.journal import Journal, Overhead, overhead, read_journal
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 from isoline.catalog.documents import DocumentError
 from isoline.catalog.facts import catalog_of
 from isoline.catalog.treecache import cached_trees, pruned
-from isoline.results.records import Plan
-from isoline.sweeps import kept, sources
-from isoline.sweeps.plan import make_plan
-from isoline.sweeps.schema import load_sweep
-from isoline.sweeps.sources import read_sources
+from isoline.results.bundles.records import Plan
+from isoline.sweeps.planning import kept, sources
+from isoline.sweeps.planning.plan import make_plan
+from isoline.sweeps.planning.schema import load_sweep
+from isoline.sweeps.planning.sources import read_sources
 
 DEMO = "smollm2-135m/llamacpp-cpu-q4_1"
 CHANNELLED = "gpt-oss-120b/vllm-h200-mxfp4-8k1k"
@@ -170,12 +170,12 @@ def test_the_code_s_version_covers_all_that_decides() -> None:
     """Every module of ours that outlines and launches need is in the list whose bytes are the version."""
     program = (
         "import sys, isoline.recipes.render, isoline.recipes.load, isoline.recipes.channels\n"
-        "import isoline.sweeps.outline\n"
+        "import isoline.sweeps.planning.outline\n"
         "print(*(module.__file__ for name, module in sys.modules.items()\n"
         "        if name.startswith('isoline') and getattr(module, '__file__', None)), sep='\\n')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    package = Path(kept.__file__).parent.parent
+    package = Path(kept.__file__).parents[2]
     loaded = {Path(line).relative_to(package).as_posix() for line in done.stdout.split()}
     assert "recipes/render.py" in loaded
     left_out = {

@@ -15,12 +15,12 @@ from isoline.catalog.pools import load_pool
 from isoline.errors import InputError
 from isoline.recipes.load import LoadedRecipe, load_recipe
 from isoline.recipes.schema import Recipe
-from isoline.results.checks import check_plan
+from isoline.results.bundles.checks import check_plan
+from isoline.results.bundles.records import Plan
 from isoline.results.identity import slug
-from isoline.results.records import Plan
-from isoline.sweeps.assemble import check_limits
-from isoline.sweeps.estimates import Past
-from isoline.sweeps.plan import make_plan
+from isoline.sweeps.planning.assemble import check_limits
+from isoline.sweeps.planning.estimates import Past
+from isoline.sweeps.planning.plan import make_plan
 
 BANDED = "deepseek-r1-0528/sglang-disagg-mi355x-fp8-block-8k1k-disagg-dpa"
 PINNED = "minimax-m3/vllm-mi355x-mxfp4-agentic-eagle"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.documents import DocumentError, UnknownNameError
-from isoline.sweeps.lint import ProjectFiles, lint_recipes
+from isoline.sweeps.planning.lint import ProjectFiles, lint_recipes
 
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
 RECIPE = f"recipes/{RECIPE_ID}.yaml"

@@ -8,7 +8,7 @@ from typing import Any
 
 from isoline.catalog.facts import load_catalog
 from isoline.runners.launchers.deadlines import weights_bytes
-from isoline.sweeps.loads import past_loads
+from isoline.sweeps.execution.loads import past_loads
 
 
 def test_the_launches_of_a_pool_that_got_ready(measured: Any, tmp_path: Path) -> None:

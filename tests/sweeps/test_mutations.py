@@ -22,7 +22,7 @@ from isoline.recipes.resolve import Situation, resolve
 from isoline.recipes.schema import ANNOTATIONS, Recipe
 from isoline.recipes.topology import Role, Topology
 from isoline.recipes.words import flags
-from isoline.sweeps.schema import load_scenario
+from isoline.sweeps.planning.schema import load_scenario
 
 DEMO = "smollm2-135m/llamacpp-cpu-q4_1"
 GOOD = [

@@ -10,9 +10,9 @@ import pytest
 
 from isoline.errors import InputError
 from isoline.settings import load_settings
-from isoline.sweeps.only import narrowed
-from isoline.sweeps.prepare import Wishes, prepare
-from isoline.sweeps.schema import Sweep, load_sweep
+from isoline.sweeps.planning.only import narrowed
+from isoline.sweeps.planning.prepare import Wishes, prepare
+from isoline.sweeps.planning.schema import Sweep, load_sweep
 
 OWN = "smollm2-135m/llamacpp-cpu-q4_1"
 CONTAINER = "smollm2-135m/llamacpp-cpu-q4_1-container"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isoline.runners.launchers.interface import PhaseFailedError
-from isoline.sweeps.phases import Phases
+from isoline.sweeps.execution.phases import Phases
 
 
 def test_each_phase_is_kept_with_its_outcome() -> None:

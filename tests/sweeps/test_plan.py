@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from isoline.errors import InputError
-from isoline.results.checks import check_plan
-from isoline.results.records import Plan, PlanPoint
-from isoline.sweeps.assemble import assemble, check_limits
-from isoline.sweeps.estimates import point_s
-from isoline.sweeps.plan import make_plan, seed_for
-from isoline.sweeps.schema import load_scenario, load_sweep
-from isoline.sweeps.sources import read_sources
+from isoline.results.bundles.checks import check_plan
+from isoline.results.bundles.records import Plan, PlanPoint
+from isoline.sweeps.planning.assemble import assemble, check_limits
+from isoline.sweeps.planning.estimates import point_s
+from isoline.sweeps.planning.plan import make_plan, seed_for
+from isoline.sweeps.planning.schema import load_scenario, load_sweep
+from isoline.sweeps.planning.sources import read_sources
 
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
 RECIPE = f"recipes/{RECIPE_ID}.yaml"
@@ -209,7 +209,7 @@ def test_the_budget(project: Any, planned: Planned) -> None:
 
 def test_the_digest_does_not_see_where_a_point_was_measured(planned: Planned, project: Any) -> None:
     """Reused points are expected points: the plan's digest stays, so the run is found again."""
-    from isoline.results.records import Reused
+    from isoline.results.bundles.records import Reused
 
     plan = planned()
     (launch,) = plan.launches

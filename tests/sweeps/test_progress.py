@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from isoline.results.records import PointRecord
-from isoline.sweeps import progress as module
-from isoline.sweeps.progress import Estimator, Progress, TokenRate, duration, point_name
+from isoline.results.bundles.records import PointRecord
+from isoline.sweeps.state import progress as module
+from isoline.sweeps.state.progress import Estimator, Progress, TokenRate, duration, point_name
 
 
 @pytest.mark.parametrize(

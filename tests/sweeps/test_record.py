@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from isoline.results.requests import REQUESTS_SCHEMA
-from isoline.sweeps.record import client_warmup_s
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
+from isoline.sweeps.execution.record import client_warmup_s
 
 
 def rows(*spans: tuple[str, int, int | None]) -> pa.Table:

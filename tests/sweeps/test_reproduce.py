@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from isoline.errors import IncompleteError, InputError
-from isoline.results.bundle import attempts
-from isoline.results.checks import check_plan
-from isoline.results.records import MetricRow
+from isoline.results.bundles.bundle import attempts
+from isoline.results.bundles.checks import check_plan
+from isoline.results.bundles.records import MetricRow
 from isoline.settings import load_settings
-from isoline.sweeps.reproduce import COMPARED, find_original, prepare, side_by_side
-from isoline.sweeps.runs import read_point
+from isoline.sweeps.execution.reproduce import COMPARED, find_original, prepare, side_by_side
+from isoline.sweeps.state.runs import read_point
 
 RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
 
@@ -78,8 +78,8 @@ def test_runs_of_reproduce_are_no_original(store: Path, measured: Any, bundles: 
     """A point that was reproduced is reproduced from its first measurement, unless the run is named."""
     folder, point = measured(store)
     plan = json.loads((folder / "_run" / "plan.json").read_text())
-    from isoline.results.checks import plan_digest
-    from isoline.results.records import Plan
+    from isoline.results.bundles.checks import plan_digest
+    from isoline.results.bundles.records import Plan
 
     plan["sweep"] = "reproduce"
     plan["plan_digest"] = plan_digest(plan)

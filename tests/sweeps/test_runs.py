@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isoline.errors import IncompleteError, InputError
-from isoline.results.bundle import (
+from isoline.results.bundles.bundle import (
     MANIFEST,
     attempts,
     bundle_digest,
@@ -21,10 +21,10 @@ from isoline.results.bundle import (
     sealed_bundles,
     verify,
 )
-from isoline.results.checks import check_launch, plan_digest
-from isoline.results.reasons import Verdict
-from isoline.results.records import Addition, LaunchRecord, Reused
-from isoline.sweeps import runs
+from isoline.results.bundles.checks import check_launch, plan_digest
+from isoline.results.bundles.records import Addition, LaunchRecord, Reused
+from isoline.results.judging.reasons import Verdict
+from isoline.sweeps.state import runs
 
 OLD = "20261201T020000Z-demo-aaaaaa"
 NEW = "20261202T020000Z-demo-bbbbbb"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isoline.sweeps.schedule import (
+from isoline.sweeps.execution.schedule import (
     Decision,
     Flight,
     Node,
@@ -23,7 +23,7 @@ from isoline.sweeps.schedule import (
     decide,
     next_close,
 )
-from isoline.sweeps.schedule_breaker import Hold, ImageState
+from isoline.sweeps.execution.schedule_breaker import Hold, ImageState
 
 PROVEN = {"a": ImageState(is_proven=True)}
 

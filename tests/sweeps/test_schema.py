@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from isoline.catalog.documents import DocumentError
-from isoline.sweeps.schema import Requests, Scenario, Selection, load_scenario, load_sweep
+from isoline.sweeps.planning.schema import Requests, Scenario, Selection, load_scenario, load_sweep
 
 #: Fields that no number depends on, and why.
 NOT_IDENTITY = {

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from isoline.results.bundle import is_sealed
-from isoline.results.reasons import Verdict
-from isoline.sweeps.control import Controls
-from isoline.sweeps.journal import JOURNAL, Journal
-from isoline.sweeps.runs import Run, read_point
-from isoline.sweeps.schedule import Skip
-from isoline.sweeps.schedule_breaker import image_key
-from isoline.sweeps.sofar import SoFar, last_skipped, seal_skipped, window_of
+from isoline.results.bundles.bundle import is_sealed
+from isoline.results.judging.reasons import Verdict
+from isoline.sweeps.execution.schedule import Skip
+from isoline.sweeps.execution.schedule_breaker import image_key
+from isoline.sweeps.execution.sofar import SoFar, last_skipped, seal_skipped, window_of
+from isoline.sweeps.state.control import Controls
+from isoline.sweeps.state.journal import JOURNAL, Journal
+from isoline.sweeps.state.runs import Run, read_point
 
 
 @pytest.fixture

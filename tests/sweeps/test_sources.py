@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from isoline.catalog.documents import DocumentError
-from isoline.sweeps.schema import load_sweep
-from isoline.sweeps.sources import git_state, read_sources
+from isoline.sweeps.planning.schema import load_sweep
+from isoline.sweeps.planning.sources import git_state, read_sources
 
 RECIPE_ID = "smollm2-135m/llamacpp-cpu-q4_1"
 RECIPE = f"recipes/{RECIPE_ID}.yaml"

@@ -9,9 +9,9 @@ import pytest
 
 from isoline.errors import InputError
 from isoline.settings import load_settings
-from isoline.sweeps.hold import Wanted, planned
-from isoline.sweeps.prepare import prepare
-from isoline.sweeps.start import run_sweep
+from isoline.sweeps.execution.hold import Wanted, planned
+from isoline.sweeps.execution.start import run_sweep
+from isoline.sweeps.planning.prepare import prepare
 
 RECIPE = "recipes/smollm2-135m/llamacpp-cpu-q4_1.yaml"
 

@@ -9,8 +9,8 @@ import pytest
 
 from isoline.catalog.pools import load_pool
 from isoline.runners.machine.hosts import Host
-from isoline.sweeps import surroundings
-from isoline.sweeps.surroundings import Surroundings
+from isoline.sweeps.execution import surroundings
+from isoline.sweeps.execution.surroundings import Surroundings
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isoline.accuracy.questions import Answer, Batch
-from isoline.sweeps.warmup import is_steady, judge_warmup, warmup_prompts
+from isoline.sweeps.execution.warmup import is_steady, judge_warmup, warmup_prompts
 
 
 def test_prompts_share_no_beginning() -> None:

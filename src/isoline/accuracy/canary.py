@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from isoline.accuracy.questions import Batch, Question, ask_batch
-from isoline.results.records import ReasonNote
+from isoline.results.bundles.records import ReasonNote
 
 
 def canary_questions(questions: list[Question], concurrency: int, minimum: int) -> list[Question]:

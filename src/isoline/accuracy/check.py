@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from isoline.accuracy.questions import Batch
 from isoline.analysis.intervals import wilson
-from isoline.results import official
-from isoline.results.records import AccuracyResult
+from isoline.results.bundles.records import AccuracyResult
+from isoline.results.judging import official
 
 ROUNDING = 1e-9
 """0.5 - 0.2 is a little more than 3 of 10 in binary; that is no wrong answer."""

@@ -15,7 +15,7 @@ from isoline.analysis.intervals import Interval, as_row
 from isoline.catalog.prices import Rates
 from isoline.catalog.skus import Sku
 from isoline.errors import InputError
-from isoline.results.metrics import FROM_READINGS, METRICS, FromReading, Metric
+from isoline.results.metrics.registry import FROM_READINGS, METRICS, FromReading, Metric
 
 Row = dict[str, Any]
 

@@ -20,8 +20,8 @@ from isoline.analysis.intervals import Interval, as_row, over_repetitions
 from isoline.analysis.readings import Reading, estimate_reading, step_reading
 from isoline.errors import InputError
 from isoline.results.identity import CURVE_FIELDS
-from isoline.results.metrics import AXES, FROM_READINGS, METRICS, Axes
-from isoline.results.reasons import SEVERITY
+from isoline.results.judging.reasons import SEVERITY
+from isoline.results.metrics.registry import AXES, FROM_READINGS, METRICS, Axes
 
 Row = dict[str, Any]
 

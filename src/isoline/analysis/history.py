@@ -16,7 +16,7 @@ from isoline.analysis.frontier import sign
 from isoline.analysis.noise import Constants
 from isoline.analysis.readings import Kind
 from isoline.analysis.trend import NightState, SeriesNight, trend_of
-from isoline.results.timeline import NOTES
+from isoline.results.warehouse.timeline import NOTES
 
 Row = dict[str, Any]
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 def point_nights(points: pd.DataFrame, metric: str) -> dict[str, list[SeriesNight]]:
     """Series key -> its nights, one for each run that planned it, oldest first.
 
-    :param points: from :func:`isoline.results.timeline.timeline_points`.
+    :param points: from :func:`isoline.results.warehouse.timeline.timeline_points`.
     :param metric: a column of it.
     """
     found: dict[str, list[SeriesNight]] = {}
@@ -45,7 +45,7 @@ def curve_nights(
     The values of a night are the readings of its first, second, ... repetitions. A run that meant to measure
     a part of the curve only is no night of it: what was left out would look like a loss of speed.
 
-    :param points: rows of one curve, from :func:`isoline.results.timeline.timeline_points`.
+    :param points: rows of one curve, from :func:`isoline.results.warehouse.timeline.timeline_points`.
     """
     nights = []
     whole = points[~points["curve_is_part"].astype(bool)] if "curve_is_part" in points else points

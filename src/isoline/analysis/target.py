@@ -13,7 +13,7 @@ from isoline.analysis.frontier import sign
 from isoline.analysis.joined import best_of
 from isoline.analysis.noise import Constants
 from isoline.analysis.readings import step_reading
-from isoline.results.metrics import FROM_READINGS
+from isoline.results.metrics.registry import FROM_READINGS
 
 Row = dict[str, Any]
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from isoline.analysis.frontier import Floats
 from isoline.analysis.intervals import Interval, cut_waves, percentile, rate, within_run
-from isoline.results import windows
-from isoline.results.measured import Requests, lanes, measured
-from isoline.results.metrics import METRICS, Metric
+from isoline.results.metrics import windows
+from isoline.results.metrics.measured import Requests, lanes, measured
+from isoline.results.metrics.registry import METRICS, Metric
 
 Read = Callable[[str], pa.Table | None]
 """From the ``bundle_path`` of a point to its per-request table; None where it is gone."""

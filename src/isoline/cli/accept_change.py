@@ -23,10 +23,10 @@ def accept_change(
 
     Adds to results/accepted-changes.yaml, which is reviewed and committed like code.
     """
-    from isoline.results.accepted import FILE
-    from isoline.results.accepted import accept_change as accept
-    from isoline.results.timeline import timeline_points
-    from isoline.results.warehouse import open_reader
+    from isoline.results.decisions.accepted import FILE
+    from isoline.results.decisions.accepted import accept_change as accept
+    from isoline.results.warehouse.file import open_reader
+    from isoline.results.warehouse.timeline import timeline_points
 
     settings = load_settings()
     con = open_reader(settings.warehouse)

@@ -16,7 +16,7 @@ from isoline.settings import Settings, load_settings
 if TYPE_CHECKING:
     from isoline.analysis.compare import RepeatedCurve
     from isoline.analysis.cost import CostBasis
-    from isoline.results.asof import Moment
+    from isoline.results.warehouse.asof import Moment
 
 
 def compare(
@@ -49,7 +49,7 @@ def compare(
     from isoline.analysis.cost import read_as
     from isoline.analysis.curves import round_values
     from isoline.cli.notes import decided, lost_notes, run_notes, warn
-    from isoline.results.asof import moment_at
+    from isoline.results.warehouse.asof import moment_at
 
     settings = load_settings()
     values = parse_at(at)
@@ -140,7 +140,7 @@ def _print(
     decisions: tuple[list[dict[str, Any]], list[dict[str, Any]]],
 ) -> None:
     from isoline.cli.notes import decision_text
-    from isoline.results.metrics import FROM_READINGS
+    from isoline.results.metrics.registry import FROM_READINGS
 
     for name, curve, decided in (("A", one, decisions[0]), ("B", other, decisions[1])):
         print(f"{name}: {title(curve.shared)}, run {curve.shared['run_id']}")

@@ -72,7 +72,7 @@ def frontier(
     from isoline.analysis.curves import curve_groups, curve_readings, curve_table
     from isoline.analysis.within import within_of
     from isoline.cli.notes import lost_notes, run_notes, warn
-    from isoline.results.asof import moment_at
+    from isoline.results.warehouse.asof import moment_at
 
     values = parse_at(at)
     read = None if y is None else read_as(y)  # cost is made of a throughput

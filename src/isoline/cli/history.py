@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from isoline.analysis.noise import Constants
-    from isoline.results.decisions import AcceptedChange
+    from isoline.results.decisions.documents import AcceptedChange
 
 Shown = Literal["readings", "points"]
 
@@ -66,11 +66,11 @@ def history(
     changes (`isoline results accept-change`) start the baseline anew.
     """
     from isoline.analysis.noise import constants_of
-    from isoline.results.accepted import load_accepted
-    from isoline.results.asof import moment_at, open_at
-    from isoline.results.metrics import METRICS
-    from isoline.results.snapshots import with_metrics
-    from isoline.results.timeline import timeline_points
+    from isoline.results.decisions.accepted import load_accepted
+    from isoline.results.metrics.registry import METRICS
+    from isoline.results.warehouse.asof import moment_at, open_at
+    from isoline.results.warehouse.snapshots import with_metrics
+    from isoline.results.warehouse.timeline import timeline_points
 
     settings = load_settings()
     moment = moment_at(settings.warehouse, as_of)
@@ -127,7 +127,7 @@ def _series(
 ) -> list[dict[str, Any]]:
     from isoline.analysis.curves import default_axes
     from isoline.analysis.history import curve_nights, history, point_nights
-    from isoline.results.accepted import starts_of
+    from isoline.results.decisions.accepted import starts_of
 
     found = []
     for key, part in points.groupby("curve_key", sort=True):

@@ -11,8 +11,8 @@ from isoline.errors import IncompleteError
 
 if TYPE_CHECKING:
     from isoline.results.arrivals.admit import Arrived
-    from isoline.results.import_store import Kept
-    from isoline.results.ingest import IngestReport
+    from isoline.results.foreign.store import Kept
+    from isoline.results.warehouse.ingest import IngestReport
 
 
 def show(report: IngestReport, format: Format, dry_run: bool) -> None:

@@ -43,9 +43,9 @@ def launch(
 
     Measure on it with `isoline sweep run SWEEP --attach LAUNCH_ID`, as often as you like.
     """
-    from isoline.sweeps.context import Stop
-    from isoline.sweeps.hold import Wanted, planned
-    from isoline.sweeps.hold import hold as hold_launch
+    from isoline.sweeps.execution.context import Stop
+    from isoline.sweeps.execution.hold import Wanted, planned
+    from isoline.sweeps.execution.hold import hold as hold_launch
 
     settings = load_settings()
     hold_s = seconds(hold)

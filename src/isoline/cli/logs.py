@@ -17,7 +17,7 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines of the end of each log.")] = 40,
 ) -> None:
     """The end of the server log and the client log of a point or launch, running or sealed."""
-    from isoline.sweeps.logs import find_logs, follow_logs, held_logs, is_written, tail
+    from isoline.sweeps.state.logs import find_logs, follow_logs, held_logs, is_written, tail
 
     settings = load_settings()
     held = held_logs(settings.state, name) if run is None else []

@@ -16,8 +16,8 @@ _DIRECTION = {"max": "more", "min": "less", None: ""}
 def generated() -> str:
     """The tables between the markers, as Markdown; the same bytes on every machine."""
     from isoline.analysis import intervals
-    from isoline.results import derive, windows
-    from isoline.results.metrics import AXES, FROM_READINGS, METRICS, PERCENTILES
+    from isoline.results.metrics import derive, windows
+    from isoline.results.metrics.registry import AXES, FROM_READINGS, METRICS, PERCENTILES
 
     lines = ["| metric | unit | better | column | definition |", "|---|---|---|---|---|"]
     for metric in METRICS.values():

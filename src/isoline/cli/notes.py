@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from isoline.results.asof import Moment, open_at
-from isoline.results.snapshots import lost_points
+from isoline.results.warehouse.asof import Moment, open_at
+from isoline.results.warehouse.snapshots import lost_points
 from isoline.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_notes(points: pd.DataFrame) -> dict[str, list[str]]:
     """Curve key -> lines about its run, and about a newer one that is incomplete or only a part.
 
-    :param points: of :func:`isoline.results.snapshots.snapshot_points`.
+    :param points: of :func:`isoline.results.warehouse.snapshots.snapshot_points`.
     """
     notes: dict[str, list[str]] = {}
     for key, part in points.groupby("curve_key", sort=True):

@@ -34,8 +34,8 @@ def check(
     """
     from isoline.catalog.facts import catalog_of
     from isoline.catalog.pools import load_pool
-    from isoline.results.bundle import write_file
-    from isoline.results.reasons import REASONS
+    from isoline.results.bundles.bundle import write_file
+    from isoline.results.judging.reasons import REASONS
     from isoline.runners.machine.hosts import hosts_of
     from isoline.runners.machine.needs import needs_of_pool
     from isoline.runners.machine.preflight import all_problems, as_json, inspect_all

@@ -26,7 +26,7 @@ def new(
     from isoline.catalog.documents import must_know
     from isoline.catalog.facts import catalog_of, load_catalog
     from isoline.catalog.pools import NODE
-    from isoline.results.bundle import write_file
+    from isoline.results.bundles.bundle import write_file
     from isoline.runners.machine.detect import look
     from isoline.runners.machine.hosts import Host, this_host
     from isoline.runners.machine.pool_file import Wish, checked, pool_text

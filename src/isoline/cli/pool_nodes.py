@@ -67,7 +67,7 @@ def _pools(settings: Settings, name: str | None) -> list[Pool]:
 
 def list_pools(format: FormatOption = "table") -> None:
     """The pools of this project: kind, size, what is in flight, which nodes take nothing."""
-    from isoline.sweeps.poolview import list_rows
+    from isoline.sweeps.state.poolview import list_rows
 
     settings = load_settings()
     emit(list_rows(settings.state, _pools(settings, None), datetime.now(UTC)), format)
@@ -75,7 +75,7 @@ def list_pools(format: FormatOption = "table") -> None:
 
 def status(pool: PoolOption = None, format: FormatOption = "table") -> None:
     """Each node: launch, phase, since when, expected end, last error."""
-    from isoline.sweeps.poolview import status_rows
+    from isoline.sweeps.state.poolview import status_rows
 
     settings = load_settings()
     columns = ["pool", "node", "state", "devices", "launch", "point", "phase", "since", "eta", "last_error"]
@@ -92,7 +92,7 @@ def _check_node(settings: Settings, node: str) -> None:
     from isoline.catalog.documents import nearest
     from isoline.catalog.pools import NODE
     from isoline.runners.ownership import quarantine
-    from isoline.sweeps.poolview import node_names
+    from isoline.sweeps.state.poolview import node_names
 
     if not re.match(NODE, node) or len(node) > LONGEST_NAME:
         raise InputError(f"{node[:80]!r} is no name of a node")
@@ -109,7 +109,7 @@ def _hold(
     kind: Literal["drained", "quarantined"], node: str, reason: str, until: str | None, dry_run: bool
 ) -> None:
     from isoline.runners.ownership import quarantine
-    from isoline.sweeps.context import folder_is_usable
+    from isoline.sweeps.execution.context import folder_is_usable
 
     if not reason.strip():
         raise InputError("it is empty", where="--reason", remedy="say why: whoever meets the node reads it")
@@ -145,7 +145,7 @@ def release(node: NodeArgument, dry_run: DryRunOption = False) -> None:
     """Let a node take launches again, and forget its errors."""
     from isoline.runners.ownership.quarantine import read_node
     from isoline.runners.ownership.quarantine import release as release_node
-    from isoline.sweeps.context import folder_is_usable
+    from isoline.sweeps.execution.context import folder_is_usable
 
     settings = load_settings()
     was = read_node(settings.state, node)

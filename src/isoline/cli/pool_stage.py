@@ -35,10 +35,10 @@ def stage(
     What is there whole is not fetched again; a download that was cut goes on. Exit code 4 when something
     could not be brought (3 for what no retry mends); with --dry-run 3 when something is missing.
     """
-    from isoline.results.reasons import REASONS, Verdict
+    from isoline.results.judging.reasons import REASONS, Verdict
     from isoline.runners.staging.place import inventory
     from isoline.runners.staging.pool import stage_pool
-    from isoline.sweeps.context import Stop, folder_is_usable
+    from isoline.sweeps.execution.context import Stop, folder_is_usable
 
     settings = load_settings()
     wanted, items = _items(settings, pool, sweep, image or [], recipe)
@@ -73,8 +73,8 @@ def _items(
     from isoline.catalog.pools import load_pool
     from isoline.recipes.channels import parse_override
     from isoline.runners.staging.items import items_of_plan
-    from isoline.sweeps.prepare import Wishes, prepare
-    from isoline.sweeps.schema import load_sweep
+    from isoline.sweeps.planning.prepare import Wishes, prepare
+    from isoline.sweeps.planning.schema import load_sweep
 
     overrides = dict(parse_override(text) for text in images)
     document = load_sweep(settings.project, sweep)

@@ -130,7 +130,7 @@ def check(
     """Everything that can be said about recipes without a machine. Exit code 1 when one is wrong."""
     from isoline.recipes.lint import RULES
     from isoline.recipes.load import file_of
-    from isoline.sweeps.lint import lint_recipes
+    from isoline.sweeps.planning.lint import lint_recipes
 
     if rules:
         emit([{"rule": r.name, "severity": r.severity, "checks": r.checks} for r in RULES.values()], format)

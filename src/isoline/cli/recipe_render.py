@@ -74,7 +74,7 @@ def _print(
 ) -> None:
     from isoline.catalog.documents import nearest
     from isoline.recipes.render import render as render_launch
-    from isoline.sweeps.sources import inputs_of, shape_of
+    from isoline.sweeps.planning.sources import inputs_of, shape_of
 
     document = loaded.recipe
     labels = {item.label(): item for item in document.topologies}
@@ -114,7 +114,7 @@ def _write_lock(project: Path, loaded: LoadedRecipe, pool: Pool, path: Path) -> 
     from isoline.recipes.load import lock_at
     from isoline.recipes.lock import lock_text, pinned_image
     from isoline.runners.staging.registry import registry_digest
-    from isoline.sweeps.sources import git_state, inputs_of, shape_of
+    from isoline.sweeps.planning.sources import git_state, inputs_of, shape_of
 
     folder = (project / "recipes").resolve()
     if path.suffix != ".yaml":

@@ -27,8 +27,8 @@ def reproduce(
     The new attempt is a run of its own (sweep "reproduce"); it changes nothing that was there.
     """
     from isoline.recipes.renderers.text import line
-    from isoline.sweeps.reproduce import find_original, prepare
-    from isoline.sweeps.reproduce import reproduce as run_again
+    from isoline.sweeps.execution.reproduce import find_original, prepare
+    from isoline.sweeps.execution.reproduce import reproduce as run_again
 
     settings = load_settings(store=store)
     original = find_original(settings.store, point_id, run)

@@ -50,12 +50,12 @@ def ingest(
     limits, or refused whole. Exit code 3 when anything is in quarantine or was refused.
     """
     from isoline.results.arrivals.bring import is_ours
-    from isoline.results.ingest import ingest as run
+    from isoline.results.warehouse.ingest import ingest as run
 
     settings = _settings(store, warehouse)
     own = [path for path in paths or () if is_ours(path, settings.store)]
     if paths and len(own) < len(paths):
-        from isoline.results.import_store import Said
+        from isoline.results.foreign.store import Said
 
         others = [path for path in paths if path not in own]
         results_import.bring_in(settings, others, own, Said(as_), format, wait=wait, dry_run=dry_run)
@@ -78,7 +78,7 @@ def rebuild(
 
     Exit code 3 when anything is in quarantine.
     """
-    from isoline.results.maintain import rebuild as run
+    from isoline.results.warehouse.maintain import rebuild as run
 
     report = run(_settings(store, warehouse), to, dry_run=dry_run)
     show(report, format, dry_run)
@@ -103,7 +103,7 @@ def query(
     warehouse.points as it is now.
     """
     from isoline.cli.bounded import bounded
-    from isoline.results.query import query as run
+    from isoline.results.warehouse.query import query as run
 
     settings = _settings(None, warehouse)
     limit = settings.query_timeout_s if timeout is None else timeout
@@ -118,7 +118,7 @@ def verify(
     format: FormatOption = "table",
 ) -> None:
     """Hash every sealed file again and check every identity. Exit code 3 when anything is wrong."""
-    from isoline.results.maintain import verify as run
+    from isoline.results.warehouse.maintain import verify as run
 
     settings = _settings(store, warehouse)
     problems = run(settings)

@@ -27,7 +27,7 @@ def export(
     export made is replaced, any other that is not empty is refused. This is everything, also what is not
     for the public: for that see `isoline results publish`.
     """
-    from isoline.results.export import export as run
+    from isoline.results.publishing.export import export as run
 
     done = run(load_settings(warehouse=warehouse), parquet, table or (), dry_run=dry_run)
     rows = [item.model_dump(mode="json") for item in done.record.tables]

@@ -15,7 +15,7 @@ from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from isoline.results.import_store import Said
+    from isoline.results.foreign.store import Said
 
 
 def import_(
@@ -53,7 +53,7 @@ def import_(
     nothing. What cannot be taken in is quarantined with the reason, the rest lands. Exit code 3 when
     anything is in quarantine.
     """
-    from isoline.results.import_store import Said
+    from isoline.results.foreign.store import Said
 
     said = Said(as_, source, licence, group, _pairs(set_ or []))
     settings = load_settings(store=store, warehouse=warehouse)
@@ -75,7 +75,7 @@ def bring_in(
     :raises IncompleteError: when anything is in quarantine or was refused.
     """
     from isoline.results.arrivals.bring import bring, bring_aside
-    from isoline.results.ingest import ingest
+    from isoline.results.warehouse.ingest import ingest
 
     if dry_run:
         with bring_aside(settings, given, said) as (aside, arrived, kept):
@@ -97,7 +97,7 @@ def replay(
 
     Bundles are tried again by each ingest too. Exit code 3 when anything is left in quarantine.
     """
-    from isoline.results.ingest import ingest
+    from isoline.results.warehouse.ingest import ingest
 
     settings = load_settings(store=store, warehouse=warehouse)
     report = ingest(settings, wait_s=wait, dry_run=dry_run, again=True)

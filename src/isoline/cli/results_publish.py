@@ -34,9 +34,9 @@ def publish(
     frontier --from PLACE`, or with any engine. S3 is that of AWS's own settings (AWS_ENDPOINT_URL,
     AWS_PROFILE and so on).
     """
-    from isoline.results.publish import UnfitError
-    from isoline.results.publish import publish as run
-    from isoline.results.remote import place_at
+    from isoline.results.publishing.publish import UnfitError
+    from isoline.results.publishing.publish import publish as run
+    from isoline.results.publishing.remote import place_at
 
     settings = load_settings(warehouse=warehouse)
     place = place_at(to)

@@ -35,7 +35,7 @@ def thin(
     quarantine, and runs that a decision in results/ names, stay whole. Exit code 3 when something was
     kept because it is damaged or in quarantine.
     """
-    from isoline.results.thin import thin as run
+    from isoline.results.bundles.thin import thin as run
 
     moment = None
     if as_of is not None:

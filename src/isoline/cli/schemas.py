@@ -23,7 +23,7 @@ def schemas() -> dict[str, str]:
     from isoline.datasets.schema import Dataset
     from isoline.recipes.channels import Channels
     from isoline.recipes.schema import Recipe
-    from isoline.sweeps.schema import Scenario, Sweep
+    from isoline.sweeps.planning.schema import Scenario, Sweep
 
     models: dict[str, type[Document]] = {
         "recipe": Recipe,

@@ -14,7 +14,7 @@ from isoline.settings import Settings
 if TYPE_CHECKING:
     import pandas as pd
 
-    from isoline.results.asof import Moment
+    from isoline.results.warehouse.asof import Moment
 
 FIELDS = {
     "model": "model",
@@ -70,9 +70,9 @@ def select(
         Other metrics are no columns.
     :raises InputError: when nothing matches; names what there is.
     """
-    from isoline.results.asof import open_at
-    from isoline.results.metrics import AXES, METRICS
-    from isoline.results.snapshots import NEWEST, snapshot_points, with_metrics
+    from isoline.results.metrics.registry import AXES, METRICS
+    from isoline.results.warehouse.asof import open_at
+    from isoline.results.warehouse.snapshots import NEWEST, snapshot_points, with_metrics
 
     names = [name for name in metrics if name in METRICS]
     axes = [name for pair in AXES.values() for name in (pair.x, pair.y)]
@@ -118,8 +118,8 @@ def select_published(
     :param others: options that ask for something else than the one snapshot that lies there.
     :raises InputError: when one of those is given, or nothing matches.
     """
-    from isoline.results.published import published_points
-    from isoline.results.remote import place_at
+    from isoline.results.publishing.published import published_points
+    from isoline.results.publishing.remote import place_at
 
     for name, value in others.items():
         if value is not None:

@@ -16,9 +16,9 @@ from isoline.settings import load_settings
 
 if TYPE_CHECKING:
     from isoline.catalog.pools import Pool
-    from isoline.results.records import CauseRecord, Plan
-    from isoline.sweeps.prepare import Prepared, Wishes
-    from isoline.sweeps.runs import Run
+    from isoline.results.bundles.records import CauseRecord, Plan
+    from isoline.sweeps.planning.prepare import Prepared, Wishes
+    from isoline.sweeps.state.runs import Run
 
 app = typer.Typer(help="Plan, run and watch sweeps.")
 
@@ -78,8 +78,8 @@ def _plan_rows(plan: Plan, due: set[str]) -> list[dict[str, Any]]:
 
 def _costs(prepared: Prepared, due: set[str]) -> tuple[list[str], str]:
     """What is due takes: a line for each pool and one for the prices; and the sum in words."""
-    from isoline.sweeps.due import without
-    from isoline.sweeps.estimates import budget_of
+    from isoline.sweeps.planning.due import without
+    from isoline.sweeps.planning.estimates import budget_of
 
     plan = prepared.plan
     wanted = [(launch, [p for p in launch.points if p.point_id in due]) for launch in plan.launches]
@@ -102,8 +102,8 @@ def _costs(prepared: Prepared, due: set[str]) -> tuple[list[str], str]:
 
 
 def _show_plan(prepared: Prepared, format: str) -> None:
-    from isoline.sweeps.due import due_points
-    from isoline.sweeps.runs import verdicts
+    from isoline.sweeps.planning.due import due_points
+    from isoline.sweeps.state.runs import verdicts
 
     plan = prepared.plan
     have = verdicts(prepared.run) if prepared.run else {}
@@ -150,8 +150,8 @@ def _wishes(
     attach: str | None = None,
 ) -> Wishes:
     from isoline.recipes.channels import parse_override
-    from isoline.sweeps.declared import endpoint_pool
-    from isoline.sweeps.prepare import Wishes
+    from isoline.sweeps.planning.declared import endpoint_pool
+    from isoline.sweeps.planning.prepare import Wishes
 
     images = dict(parse_override(item) for item in image or [])
     where: str | Pool | None = pool
@@ -182,8 +182,8 @@ def plan(
     format: FormatOption = "table",
 ) -> None:
     """Expand a sweep and print every point: what is due, what is there, what is left out and why."""
-    from isoline.results.bundle import write_record
-    from isoline.sweeps.prepare import prepare
+    from isoline.results.bundles.bundle import write_record
+    from isoline.sweeps.planning.prepare import prepare
 
     wishes = _wishes(pool, new, image, changed_since, recipe, url, topology, sku)
     prepared = prepare(load_settings(store=store), sweep, wishes)
@@ -217,13 +217,13 @@ def run(
     Exit code 0 when every point is valid; 3 when one is partial, invalid or missing; 4 when the
     machine failed; 130 after Ctrl-C.
     """
-    from isoline.sweeps.prepare import prepare
+    from isoline.sweeps.planning.prepare import prepare
 
     settings = load_settings(store=store)
     wishes = _wishes(pool, new, image, changed_since, recipe, url, topology, sku, attach)
     prepared = prepare(settings, sweep, wishes)
     if dry_run:
-        from isoline.sweeps.dryrun import dry_run as commands
+        from isoline.sweeps.planning.dryrun import dry_run as commands
 
         _show_plan(prepared, "table")
         typer.echo()
@@ -231,11 +231,11 @@ def run(
             typer.echo(line)
         return
     if attach is not None:
-        from isoline.sweeps.hold import run_attached
+        from isoline.sweeps.execution.hold import run_attached
 
         outcome = run_attached(settings, prepared, attach)
     else:
-        from isoline.sweeps.start import run_sweep
+        from isoline.sweeps.execution.start import run_sweep
 
         outcome = run_sweep(settings, prepared)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(outcome.verdicts.items())) or "no attempt"
@@ -267,9 +267,9 @@ def _cause_columns(cause: CauseRecord | None) -> dict[str, Any]:
 
 
 def _status_rows(item: Run) -> list[dict[str, Any]]:
-    from isoline.sweeps.control import read_controls
-    from isoline.sweeps.runs import records
-    from isoline.sweeps.sofar import last_skipped
+    from isoline.sweeps.execution.sofar import last_skipped
+    from isoline.sweeps.state.control import read_controls
+    from isoline.sweeps.state.runs import records
 
     controls, left = read_controls(item.work), last_skipped(item)
     skipped = {point.point_id: f"skipped: {point.cause}" for point in left.points} if left else {}
@@ -296,10 +296,10 @@ def _status_rows(item: Run) -> list[dict[str, Any]]:
 
 def _explained(item: Run) -> list[str]:
     """Which launches failed; what each reason code of the last attempts means and what to do."""
-    from isoline.results.reasons import REASONS
-    from isoline.results.records import LaunchRecord
-    from isoline.sweeps.due import is_due
-    from isoline.sweeps.runs import records
+    from isoline.results.bundles.records import LaunchRecord
+    from isoline.results.judging.reasons import REASONS
+    from isoline.sweeps.planning.due import is_due
+    from isoline.sweeps.state.runs import records
 
     lines: dict[str, str] = {}
     for path in sorted(item.folder.glob("_launch/*/launch.json")):
@@ -355,9 +355,9 @@ def status(
     format: FormatOption = "table",
 ) -> None:
     """The points of a run: attempts, verdicts, what is due; and what is going on right now."""
-    from isoline.sweeps.journal import JOURNAL, read_journal
-    from isoline.sweeps.journal import overhead as overhead_of
-    from isoline.sweeps.runs import named_run, records, runs_newest_first
+    from isoline.sweeps.state.journal import JOURNAL, read_journal
+    from isoline.sweeps.state.journal import overhead as overhead_of
+    from isoline.sweeps.state.runs import named_run, records, runs_newest_first
 
     settings = load_settings(store=store)
     item = named_run(settings.store, run) if run else next(runs_newest_first(settings.store, sweep), None)

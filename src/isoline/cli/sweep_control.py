@@ -12,8 +12,8 @@ from isoline.errors import InputError
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from isoline.sweeps.control import Command
-    from isoline.sweeps.runs import Run
+    from isoline.sweeps.state.control import Command
+    from isoline.sweeps.state.runs import Run
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="SWEEP-or-RUN", help="A run's id, or a sweep: its newest run.")
@@ -27,7 +27,7 @@ def run_named(settings: Settings, name: str) -> Run:
     :raises InputError: when there is none.
     """
     from isoline.results.identity import RUN_ID
-    from isoline.sweeps.runs import named_run, runs_newest_first
+    from isoline.sweeps.state.runs import named_run, runs_newest_first
 
     if RUN_ID.match(name):
         return named_run(settings.store, name)
@@ -43,8 +43,8 @@ def run_named(settings: Settings, name: str) -> Run:
 
 def _give(settings: Settings, run: Run, command: Command, what: str, dry_run: bool) -> None:
     """Write the command, and say who obeys it when."""
-    from isoline.sweeps.control import give
-    from isoline.sweeps.poollock import holder_of
+    from isoline.sweeps.state.control import give
+    from isoline.sweeps.state.poollock import holder_of
 
     holders = [holder_of(settings.state, pool) for pool in {launch.pool for launch in run.plan.launches}]
     working = next((item for item in holders if item and item.run_id == run.run_id), None)
@@ -62,7 +62,7 @@ def _give(settings: Settings, run: Run, command: Command, what: str, dry_run: bo
 
 def pause(name: RunArgument, reason: ReasonOption = "", dry_run: DryRunOption = False) -> None:
     """Let nothing new start: points that are measured now end, servers stop, nodes are free."""
-    from isoline.sweeps.control import new_command
+    from isoline.sweeps.state.control import new_command
 
     settings = load_settings()
     run = run_named(settings, name)
@@ -71,7 +71,7 @@ def pause(name: RunArgument, reason: ReasonOption = "", dry_run: DryRunOption = 
 
 def resume(name: RunArgument, dry_run: DryRunOption = False) -> None:
     """Go on after a pause or a cancel; launches that were skipped by hand are due again."""
-    from isoline.sweeps.control import new_command
+    from isoline.sweeps.state.control import new_command
 
     settings = load_settings()
     run = run_named(settings, name)
@@ -80,7 +80,7 @@ def resume(name: RunArgument, dry_run: DryRunOption = False) -> None:
 
 def cancel(name: RunArgument, reason: ReasonOption = "", dry_run: DryRunOption = False) -> None:
     """End a run: what is measured now ends as cancelled, servers stop; `resume` lifts it."""
-    from isoline.sweeps.control import new_command
+    from isoline.sweeps.state.control import new_command
 
     settings = load_settings()
     run = run_named(settings, name)
@@ -94,7 +94,7 @@ def skip(
     dry_run: DryRunOption = False,
 ) -> None:
     """Leave out one launch of a run; in flight it ends as cancelled. `resume` lifts it."""
-    from isoline.sweeps.control import new_command
+    from isoline.sweeps.state.control import new_command
 
     settings = load_settings()
     run = run_named(settings, name)
@@ -116,9 +116,9 @@ def retry(
     dry_run: DryRunOption = False,
 ) -> None:
     """Make a point due once more, and open the breaker of its image."""
-    from isoline.results.reasons import Verdict
-    from isoline.sweeps.control import new_command
-    from isoline.sweeps.runs import sealed_records
+    from isoline.results.judging.reasons import Verdict
+    from isoline.sweeps.state.control import new_command
+    from isoline.sweeps.state.runs import sealed_records
 
     settings = load_settings()
     run = run_named(settings, name)
@@ -139,8 +139,8 @@ def retry(
 
 def follow(settings: Settings, run: Run, format: str) -> None:
     """Print each change of phase of a run as it comes, until it ended and nobody works at it."""
-    from isoline.sweeps import follow as following
-    from isoline.sweeps.poollock import holder_of
+    from isoline.sweeps.state import follow as following
+    from isoline.sweeps.state.poollock import holder_of
 
     pools = {launch.pool for launch in run.plan.launches}
 

@@ -34,7 +34,7 @@ def target(
     from isoline.analysis.noise import constants_of
     from isoline.analysis.target import targets
     from isoline.cli.notes import lost_notes, run_notes, warn
-    from isoline.results.asof import moment_at
+    from isoline.results.warehouse.asof import moment_at
 
     settings = load_settings()
     values = parse_at(at) or []

@@ -8,7 +8,7 @@ from typing import Any
 
 from isoline.dashboard.choices import SELECTABLE
 from isoline.dashboard.state import PageState
-from isoline.results.metrics import METRICS
+from isoline.results.metrics.registry import METRICS
 
 SNAPSHOT = "snapshot"
 """The value of the run control for the official snapshot (no ``run`` in the address)."""

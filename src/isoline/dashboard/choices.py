@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from isoline.dashboard.state import Known, PageState
-from isoline.results.metrics import AXES, HEADLINE, METRICS
+from isoline.results.metrics.registry import AXES, HEADLINE, METRICS
 
 FAMILIES: dict[str, str] = {
     "total_tps_per_gpu": "Total throughput per GPU",

@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 
 from isoline.dashboard.state import KEYS
 from isoline.errors import InputError
-from isoline.results.metrics import METRICS
+from isoline.results.metrics.registry import METRICS
 
 Colour = Annotated[str, Field(pattern=r"^#[0-9a-f]{6}$")]
 Shape = Annotated[str, Field(pattern=r"^[a-z]+(-[a-z]+)*$")]

@@ -19,9 +19,9 @@ import duckdb
 import pandas as pd
 
 from isoline.errors import InfraError
-from isoline.results.asof import moment_of, travel
-from isoline.results.snapshots import decision_lines, run_ids, snapshot_points
-from isoline.results.warehouse import Connection, open_reader, read_copy_path
+from isoline.results.warehouse.asof import moment_of, travel
+from isoline.results.warehouse.file import Connection, open_reader, read_copy_path
+from isoline.results.warehouse.snapshots import decision_lines, run_ids, snapshot_points
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Source:
     def run_points(self, run: str | None, as_of: str | None = None) -> pd.DataFrame:
         """The points of one run, with ``newest`` of the newest run of each curve, with None the snapshot.
 
-        :param as_of: a day, a time or a run: as it was then (:mod:`isoline.results.asof`).
+        :param as_of: a day, a time or a run: as it was then (:mod:`isoline.results.warehouse.asof`).
         :raises InputError: for what is no moment.
         :raises InfraError: as :meth:`board`.
         """

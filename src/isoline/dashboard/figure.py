@@ -9,7 +9,7 @@ from typing import Any
 from isoline.dashboard.choices import metric_title
 from isoline.dashboard.numbers import number
 from isoline.dashboard.view import Curve, Row, View
-from isoline.results.metrics import Metric
+from isoline.results.metrics.registry import Metric
 
 _FADED = 0.35
 _MARKER_SIZE = 11

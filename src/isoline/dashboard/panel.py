@@ -16,8 +16,8 @@ from dash import dcc, html
 from isoline.dashboard.choices import family_title
 from isoline.dashboard.data import PointDetail
 from isoline.dashboard.numbers import ABSENT, moment, number
-from isoline.results.metrics import METRICS, PERCENTILES
-from isoline.results.reasons import REASONS
+from isoline.results.judging.reasons import REASONS
+from isoline.results.metrics.registry import METRICS, PERCENTILES
 
 _STATISTICS = (*(f"p{percentile}" for percentile in PERCENTILES), "mean")
 

@@ -14,7 +14,7 @@ from isoline.dashboard.layout import aria
 from isoline.dashboard.numbers import moment
 from isoline.dashboard.state import PageState, to_query
 from isoline.dashboard.view import NEWEST, View
-from isoline.results.metrics import METRICS, Metric
+from isoline.results.metrics.registry import METRICS, Metric
 
 _KEPT_RUNS = 100
 

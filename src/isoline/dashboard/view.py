@@ -15,7 +15,7 @@ from isoline.dashboard.choices import Choices, complete, known_values, narrow
 from isoline.dashboard.config import Palette
 from isoline.dashboard.state import Known, PageState, parse
 from isoline.results.identity import CURVE_FIELDS
-from isoline.results.metrics import METRICS, Metric
+from isoline.results.metrics.registry import METRICS, Metric
 
 NEWEST = "newest"
 """The value of ``run`` for the newest run of each curve, complete or not."""

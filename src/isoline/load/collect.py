@@ -14,7 +14,7 @@ from isoline.load.profile import ClientProfile
 from isoline.load.retokenise import count_tokens, sample_texts
 from isoline.load.supervise import LoadOutcome
 from isoline.results.importers.aiperf import AiperfExport, UnreadableExportError, read_aiperf
-from isoline.results.judge import ClientFacts, ExportFacts, send_delays_ms
+from isoline.results.judging.judge import ClientFacts, ExportFacts, send_delays_ms
 
 
 def complete_table(

@@ -21,8 +21,8 @@ from pydantic import Field, field_validator
 from isoline.catalog.documents import Document
 from isoline.catalog.facts import DATA
 from isoline.catalog.trees import parse_yaml, read_text, to_plain
-from isoline.results.reasons import REASONS, Verdict
-from isoline.results.records import CauseLine, CauseRecord
+from isoline.results.bundles.records import CauseLine, CauseRecord
+from isoline.results.judging.reasons import REASONS, Verdict
 
 LINE_CHARS = 2000
 """Of a longer line only so much around the words that were looked for is read."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from isoline.recipes.lint import Finding
-from isoline.sweeps.lint import lint_recipes
+from isoline.sweeps.planning.lint import lint_recipes
 
 AGG = "deepseek-r1-0528/sglang-b200-fp8-block"
 DISAGG = "gpt-oss-120b/vllm-h200-mxfp4-disagg"

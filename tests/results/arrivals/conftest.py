@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isoline.results.bundle import run_folder
+from isoline.results.bundles.bundle import run_folder
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from isoline.results.arrivals import bring as module
 from isoline.results.arrivals.admit import ROOM, Arrived, room
 from isoline.results.arrivals.archive import Limits
 from isoline.results.arrivals.bring import bring, bring_aside
-from isoline.results.import_store import Kept, Said
-from isoline.results.ingest import IngestReport, ingest
-from isoline.results.maintain import verify
+from isoline.results.foreign.store import Kept, Said
+from isoline.results.warehouse.ingest import IngestReport, ingest
+from isoline.results.warehouse.maintain import verify
 from isoline.settings import Settings
 
 ROW = {

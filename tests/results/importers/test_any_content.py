@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from isoline.catalog.facts import load_catalog
-from isoline.results.import_flat import Imported
-from isoline.results.import_rows import tables_of
-from isoline.results.import_store import Note
-from isoline.results.imports import flat_of, read_one
-from isoline.results.metrics import METRICS
+from isoline.results.foreign.flat import Imported
+from isoline.results.foreign.imports import flat_of, read_one
+from isoline.results.foreign.rows import tables_of
+from isoline.results.foreign.store import Note
+from isoline.results.metrics.registry import METRICS
 
 AGG: dict[str, Any] = {
     "hw": "b200",

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from isoline.analysis.curves import curve_groups, curve_table
-from isoline.results.import_store import Said, keep
-from isoline.results.ingest import IngestReport, ingest
-from isoline.results.snapshots import snapshot_points
-from isoline.results.warehouse import open_reader
+from isoline.results.foreign.store import Said, keep
+from isoline.results.warehouse.file import open_reader
+from isoline.results.warehouse.ingest import IngestReport, ingest
+from isoline.results.warehouse.snapshots import snapshot_points
 from isoline.settings import Settings, load_settings
 
 TABLE = Path(__file__).parent / "accounting.txt"

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isoline.errors import IncompleteError, InfraError
-from isoline.results import bundle
 from isoline.results.arrivals.names import NameRefusedError, Names, shown
 from isoline.results.arrivals.places import Place, Sorted, sort_files
 from isoline.results.arrivals.sources import Entry, Source
+from isoline.results.bundles import bundle
+from isoline.results.bundles.readers import Quarantined
+from isoline.results.bundles.records import Manifest
+from isoline.results.bundles.tombstone import thinned, tombstone_path
 from isoline.results.identity import RUN_ID
-from isoline.results.lock import hold
-from isoline.results.readers import Quarantined
-from isoline.results.records import Manifest
-from isoline.results.tombstone import thinned, tombstone_path
+from isoline.results.warehouse.lock import hold
 
 ROOM = ".incoming"
 """The folder of a store where things wait that are not checked yet. Never ingested."""

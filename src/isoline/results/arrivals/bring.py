@@ -19,13 +19,14 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from isoline.errors import IncompleteError, InputError
-from isoline.results import bundle
 from isoline.results.arrivals.admit import OTHER, Arrived, admit, room
 from isoline.results.arrivals.archive import DEFAULT, Limits, suffix_of, unpack
 from isoline.results.arrivals.places import Sorted
 from isoline.results.arrivals.sources import Entry, FolderSource, S3Source, Source
-from isoline.results.bundle import MANIFEST, write_file
-from isoline.results.import_store import (
+from isoline.results.bundles import bundle
+from isoline.results.bundles.bundle import MANIFEST, write_file
+from isoline.results.bundles.readers import manifest_digest
+from isoline.results.foreign.store import (
     FOLDER,
     MAX_BYTES,
     SUFFIXES,
@@ -36,8 +37,7 @@ from isoline.results.import_store import (
     kept_files,
     note_of,
 )
-from isoline.results.readers import manifest_digest
-from isoline.results.remote import is_remote
+from isoline.results.publishing.remote import is_remote
 from isoline.settings import Settings
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from isoline.results.bundle import MANIFEST, SKIPPED, WORK
+from isoline.results.bundles.bundle import MANIFEST, SKIPPED, WORK
+from isoline.results.bundles.tombstone import SUFFIX as TOMBSTONE
 from isoline.results.identity import RUN_ID
-from isoline.results.tombstone import SUFFIX as TOMBSTONE
 
 _KEPT = re.compile(r"/imports/[0-9a-f]{64}(\.json)?$")
 

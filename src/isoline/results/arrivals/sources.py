@@ -15,7 +15,7 @@ from typing import Protocol
 
 from isoline.errors import InfraError, InputError
 from isoline.results.arrivals.names import NameRefusedError, safe_path
-from isoline.results.remote import s3_errors, s3_root, s3_system
+from isoline.results.publishing.remote import s3_errors, s3_root, s3_system
 
 MAX_LISTED = 2_000_000
 """Objects under one prefix. More is a whole bucket, not a store."""

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from isoline.errors import InfraError
+from isoline.results.bundles.requests import REQUESTS_SCHEMA
 from isoline.results.importers.streams import Stream, read_stream, usage_numbers
-from isoline.results.requests import REQUESTS_SCHEMA
 
 SUMMARY = "profile_export_aiperf.json"
 PER_REQUEST = "profile_export.jsonl"
@@ -40,7 +40,7 @@ class AiperfExport:
 
     :param version: AIPerf's version, "" where it left no summary (all requests failed).
     :param benchmark_id: the export's own id of the run, "" without a summary.
-    :param requests: table of :data:`isoline.results.requests.REQUESTS_SCHEMA`, warm-up included.
+    :param requests: table of :data:`isoline.results.bundles.requests.REQUESTS_SCHEMA`, warm-up included.
     :param exact: True where chunk times come from the raw export.
     :param tokens_from: ``server`` (usage), ``client`` (its tokenizer: only where no request has
         usage and there is no raw export) or ``none``.

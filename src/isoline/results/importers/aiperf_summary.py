@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from isoline.errors import IsolineError
-from isoline.results.derive import derive
 from isoline.results.importers.aiperf import PER_REQUEST, SUMMARY, read_aiperf
 from isoline.results.importers.foreign import (
     ForeignError,
@@ -27,6 +26,7 @@ from isoline.results.importers.foreign import (
     whole,
 )
 from isoline.results.importers.statistics import nested, put, put_interactivity, put_times
+from isoline.results.metrics.derive import derive
 
 CLIENT = "aiperf"
 

@@ -20,7 +20,7 @@ from isoline.results.identity import CURVE_FIELDS
 from isoline.results.importers.filenames import FileFacts, is_mock
 from isoline.results.importers.foreign import ForeignError, ForeignPoint, failed_verdict, scenario_of
 from isoline.results.importers.statistics import drop_thin_percentiles
-from isoline.results.metrics import METRICS
+from isoline.results.metrics.registry import METRICS
 
 GIVEN = ("model", "sku", "engine", "precision", "gpus", "topology")
 """What a person may say about files that do not say it themselves."""

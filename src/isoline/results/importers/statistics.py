@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from isoline.results.importers.foreign import ForeignPoint, number
-from isoline.results.metrics import METRICS, PERCENTILES
+from isoline.results.metrics.registry import METRICS, PERCENTILES
 
 NAMES: dict[str, tuple[str, ...]] = {
     "mean": ("mean", "avg"),

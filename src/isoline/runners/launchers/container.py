@@ -22,7 +22,7 @@ from typing import Any
 from isoline.catalog.pools import Container
 from isoline.errors import InfraError, InputError
 from isoline.recipes.renderers.container import INSIDE_SCRATCH, container_argv
-from isoline.results.bundle import utc_now
+from isoline.results.bundles.bundle import utc_now
 from isoline.runners.launchers.container_gc import owner_labels
 from isoline.runners.launchers.container_runtime import RUNTIME_FAILED, Runtime, remove_from_inside
 from isoline.runners.launchers.deploy import PartsLauncher

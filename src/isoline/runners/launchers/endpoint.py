@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from isoline.errors import InputError
 from isoline.recipes.deployment import Command
-from isoline.results.bundle import utc_now
+from isoline.results.bundles.bundle import utc_now
 from isoline.runners.engines import EngineCallError
 from isoline.runners.engines.openai import at_rest
 from isoline.runners.launchers.deploy import PartsLauncher

@@ -5,7 +5,7 @@ A launcher is one way to start a server on a pool (``process``; ``container``, `
 
     stage -> preflight -> start -> ready -> (per point: reset, watch) -> stop -> collect
 
-Each phase that fails raises :class:`PhaseFailedError` with a reason code of ``results/reasons.py``.
+Each phase that fails raises :class:`PhaseFailedError` with a reason code of ``results/judging/reasons.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isoline.catalog.facts import WeightFile
 from isoline.catalog.pools import Pool
 from isoline.errors import IsolineError
 from isoline.recipes.deployment import Command, Deployment
-from isoline.results.reasons import REASONS, Verdict
+from isoline.results.judging.reasons import REASONS, Verdict
 from isoline.runners.machine.hosts import Host, this_host
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ ShouldStop = Callable[[], str | None]
 class PhaseFailedError(IsolineError):
     """A phase of a launch failed, for a known reason.
 
-    :param code: a key of :data:`isoline.results.reasons.REASONS`.
+    :param code: a key of :data:`isoline.results.judging.reasons.REASONS`.
     :param detail: what was seen, one line.
     :param log_tail: the last lines of the server's log, for people; may be empty.
     :param log: that log, where there is one.

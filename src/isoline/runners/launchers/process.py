@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isoline.errors import InputError
-from isoline.results.bundle import utc_now
+from isoline.results.bundles.bundle import utc_now
 from isoline.runners.engines import engine_adapter
 from isoline.runners.envs import ensure_engine
 from isoline.runners.launchers.deploy import PartsLauncher

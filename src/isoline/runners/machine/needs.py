@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
-from isoline.results.reasons import REASONS
+from isoline.results.judging.reasons import REASONS
 
 MODEL_CACHE = "model cache"
 LOG_GB = 1.0

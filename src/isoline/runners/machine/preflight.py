@@ -12,8 +12,8 @@ from contextvars import copy_context
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isoline.results.bundle import utc_now
-from isoline.results.reasons import REASONS
+from isoline.results.bundles.bundle import utc_now
+from isoline.results.judging.reasons import REASONS
 from isoline.runners.machine import probes
 from isoline.runners.machine.device_checks import look_at_devices
 from isoline.runners.machine.devices.model import DeviceReport

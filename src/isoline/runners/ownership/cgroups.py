@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isoline.results.bundle import write_file
+from isoline.results.bundles.bundle import write_file
 
 PREFIX = "isoline-"
 REMOVE_S = 2.0

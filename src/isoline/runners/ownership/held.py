@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from isoline.errors import InputError
-from isoline.results.bundle import write_file
+from isoline.results.bundles.bundle import write_file
 from isoline.runners.ownership.orchestrators import Orchestrator, life_of
 from isoline.runners.ownership.record import read_record
 

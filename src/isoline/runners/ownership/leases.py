@@ -22,7 +22,7 @@ from filelock import FileLock
 from pydantic import TypeAdapter
 
 from isoline.errors import InfraError
-from isoline.results.bundle import sync, utc_now, write_file
+from isoline.results.bundles.bundle import sync, utc_now, write_file
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
 from isoline.runners.ownership.record import read_record
 

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from isoline.results.bundle import sync, utc_now, write_file
+from isoline.results.bundles.bundle import sync, utc_now, write_file
 from isoline.runners.machine import ports, proc
 from isoline.runners.ownership import cgroups, own_exec
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from filelock import FileLock
 
 from isoline.catalog.pools import Pool
-from isoline.results.bundle import write_file
+from isoline.results.bundles.bundle import write_file
 from isoline.runners.ownership.record import read_record
 
 LIMIT = 3

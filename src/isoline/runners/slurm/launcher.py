@@ -23,7 +23,7 @@ from isoline.recipes.deployment import Command, filled
 from isoline.recipes.placement import nodes_for, placed
 from isoline.recipes.renderers.container import INSIDE_SCRATCH
 from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, placeholders_of, slurm_script
-from isoline.results.bundle import utc_now, write_file
+from isoline.results.bundles.bundle import utc_now, write_file
 from isoline.runners.launchers.compile_cache import CompileCache
 from isoline.runners.launchers.container import INSIDE_MODELS
 from isoline.runners.launchers.container_gc import owner_labels

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
-from isoline.results.bundle import write_file
+from isoline.results.bundles.bundle import write_file
 from isoline.runners.machine.hosts import Host, ToolUnavailableError
 from isoline.runners.ownership.quarantine import excluded_by, kept_away
 from isoline.runners.ownership.record import read_record

@@ -13,7 +13,7 @@ from isoline.catalog.pools import Pool
 from isoline.datasets.schema import Dataset
 from isoline.errors import InputError
 from isoline.recipes.deployment import Deployment, deployment_of
-from isoline.results.records import PlanLaunch
+from isoline.results.bundles.records import PlanLaunch
 from isoline.runners.staging.weights import hub_place
 
 Kind = Literal["model", "draft", "dataset", "tokenizer", "weights", "image", "derived", "packages"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InputError
-from isoline.results.records import PlanLaunch
+from isoline.results.bundles.records import PlanLaunch
 from isoline.runners.envs import engine_env, env_is_ready
 from isoline.runners.machine.hosts import Host, hosts_of, this_host
 from isoline.runners.machine.nodes import run_job

@@ -17,7 +17,7 @@ from typing import Any
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InfraError, InputError, IsolineError
-from isoline.results.records import PlanLaunch
+from isoline.results.bundles.records import PlanLaunch
 from isoline.runners.envs import ensure_engine
 from isoline.runners.machine.hosts import Host
 from isoline.runners.machine.nodes import NodeJobError, run_job

@@ -19,7 +19,7 @@ from filelock import FileLock
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from isoline.errors import InputError
-from isoline.results.bundle import file_sha256
+from isoline.results.bundles.bundle import file_sha256
 from isoline.results.identity import digest
 from isoline.runners.staging.gguf import read_metadata
 from isoline.settings import Settings

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from isoline.catalog.facts import WeightFile
 from isoline.errors import InfraError, InputError
-from isoline.results.bundle import file_sha256
+from isoline.results.bundles.bundle import file_sha256
 from isoline.runners.envs import LOCK_TIMEOUT_S, Progress, run_uv
 from isoline.runners.launchers.interface import LaunchSpec, PhaseFailedError, Staged
 from isoline.settings import Settings

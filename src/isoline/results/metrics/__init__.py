@@ -1,0 +1,1 @@
+"""From requests to metrics: the one registry, windows, energy."""

@@ -1,0 +1,1 @@
+"""From a plan to sealed bundles: the scheduler, launches, points."""

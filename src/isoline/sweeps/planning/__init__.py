@@ -1,0 +1,1 @@
+"""From a sweep file to its plan. Starts nothing."""
