@@ -227,7 +227,11 @@ class Arena:
         run = next(item for item in reversed(tiny.runs()) if f"-{name}-" in item.name)
         verdicts: Counter[str] = Counter()
         for point_id, items in tiny.attempts(run).items():
-            assert items, (moment.text(), point_id, "no verdict")
+            if not items:
+                # A server that stood still while it started: its launch has the verdict, and its logs.
+                self._check_start(moment, run)
+                verdicts["invalid start"] += 1
+                continue
             told = [item.verdict for item in items]
             verdicts.update(item.value for item in told)
             assert told[-1] in (Verdict.VALID, Verdict.INVALID), (moment.text(), point_id, told)
@@ -249,6 +253,15 @@ class Arena:
         if self.slurm is not None and moment.kind == "slurm":
             self.slurm.wait(lambda: self.slurm.jobs() == {}, "the end of all jobs", 60)
         return verdicts
+
+    @staticmethod
+    def _check_start(moment: Moment, run: Path) -> None:
+        """The last start of the run was struck before it was ready, and says that it never was."""
+        starts = [json.loads(path.read_text()) for path in run.glob("_launch/*/launch.json")]
+        last = max(starts, key=lambda item: str(item["ended_at"]))
+        codes = {note["code"] for note in last["reasons"]}
+        assert (moment.phase, moment.target) in {("ready", "server"), ("ready", "container")}, moment.text()
+        assert last["verdict"] == "invalid" and codes & {"launch_timeout", "not_generating"}, (moment, last)
 
     @staticmethod
     def _no_false_valid(moment: Moment, tiny: Any, run: Path, events: list[Any]) -> None:
