@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -294,7 +295,13 @@ def serving() -> Iterator[Callable[[Settings], str]]:
 
     def start(settings: Settings) -> str:
         server = bind(settings, "127.0.0.1", 0)
-        thread = threading.Thread(target=server.run, daemon=True)
+
+        def run() -> None:
+            # It is closed from another thread, maybe while it waits on its sockets.
+            with contextlib.suppress(OSError):
+                server.run()
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         servers.append((server, thread))
         return f"http://127.0.0.1:{server.effective_port}"

@@ -185,7 +185,7 @@ def test_one_token_outputs(load: Callable[..., Ran]) -> None:
     assert ran.derived.value("tpot_p50_ms") is None
     assert ran.derived.value("interactivity_p50_tps") is None
     assert ran.derived.value("output_tokens_mean") == 1
-    assert ran.derived.value("ttft_p50_ms") == pytest.approx(200, abs=8)
+    assert ran.derived.value("ttft_p50_ms") == pytest.approx(200, abs=20)
     assert ran.derived.value("e2el_p50_ms") == ran.derived.value("ttft_p50_ms")
 
 
