@@ -268,4 +268,4 @@ def test_killed_ingest_leaves_nothing_half(bundles: Any, settings: Settings, tmp
         assert content(path) == wanted
         assert not list(tmp_path.glob(f".{path.stem}*.part*")), "a killed writer's scratch is cleaned up"
     assert killed >= KILLS - 2, "a kill may come too late only at the very end"
-    assert len(seen) > 3, f"the moments must fall into the middle of ingests: {sorted(seen)}"
+    assert len(seen) > 2, f"the moments must fall into the middle of ingests: {sorted(seen)}"
