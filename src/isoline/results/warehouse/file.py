@@ -190,7 +190,8 @@ def open_writer(path: Path, *, wait_s: float = 0.0) -> Iterator[Connection]:
     """
     with write_lock(path, wait_s):
         if not path.exists():
-            _create(path)
+            with written_anew(path):
+                pass
         con = connect_file(path)
         try:
             migrate(con, path)
@@ -200,16 +201,22 @@ def open_writer(path: Path, *, wait_s: float = 0.0) -> Iterator[Connection]:
             publish(path)
 
 
-def _create(path: Path) -> None:
-    """Make an empty warehouse aside and rename it in: a killed first start leaves none that is half."""
+@contextmanager
+def written_anew(path: Path) -> Iterator[Connection]:
+    """An empty warehouse made aside, in the place of ``path`` once the block has ended well.
+
+    Killed at any moment it leaves the old one, or none; never one that is half. Only for the holder of the
+    lock.
+    """
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         con = connect_file(part)
         try:
             migrate(con, path)
+            yield con
         finally:
             con.close()
-        # A log without its file is of a warehouse that somebody removed; it must not be replayed here.
+        # A log is of a killed writer, or of a warehouse that somebody removed: it must not be replayed here.
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
         part.replace(path)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from isoline.results.decisions.decided import check_overrides
 from isoline.results.decisions.documents import check_decisions, load_overrides
 from isoline.results.foreign.store import verify_kept
 from isoline.results.warehouse.file import (
-    connect_file,
-    migrate,
     open_reader,
     publish,
     read_copy_path,
     scratch,
     write_lock,
+    written_anew,
 )
 from isoline.results.warehouse.ingest import IngestReport, add_imports, fill
 from isoline.settings import Settings
@@ -53,21 +51,8 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
         with scratch(None) as con:
             return add_imports(con, settings, fill(con, settings.store, None, overrides))
     with write_lock(path):
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        wal = part.with_name(f"{part.name}.wal")
-        try:
-            con = connect_file(part)
-            try:
-                migrate(con, part)
-                report = add_imports(con, settings, fill(con, settings.store, None, overrides))
-            finally:
-                con.close()
-            # The log of a killed writer belongs to the old file only.
-            path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-            wal.unlink(missing_ok=True)
+        with written_anew(path) as con:
+            report = add_imports(con, settings, fill(con, settings.store, None, overrides))
         publish(path)
     return report
 
