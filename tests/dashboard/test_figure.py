@@ -69,7 +69,9 @@ def test_missing_values_are_not_drawn(source: Source, look: Look) -> None:
     figure = build_figure(view_of("?x=ttft_p99_ms", source, look.palette))
     assert figure["data"] == []
     (said,) = figure["layout"]["annotations"]
-    assert said["text"].startswith("Nothing here says its time to first token p99.")
+    lines = said["text"].split("<br>")
+    assert " ".join(lines).startswith("Nothing here says its time to first token p99.")
+    assert all(len(line) <= 34 for line in lines), "a phone shows all of it"
     assert build_figure(view_of("", source, look.palette))["layout"]["annotations"] == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ _MARKER_SIZE = 11
 _MAX_LABELS = 24
 _MAX_DECISIONS = 3
 _HOVER_WIDTH = 90
+_NARROW = 34
+"""Letters of a line that a phone shows whole inside the picture."""
 
 
 def line_shape(x_better: str) -> str:
@@ -169,8 +172,9 @@ def _nothing(view: View) -> dict[str, Any]:
         text = f"Nothing here says its {' or its '.join(name[0].lower() + name[1:] for name in lacking)}"
     elif rows:
         text = "No point here has a value on both axes"
+    lines = textwrap.wrap(f"{text}. Choose other axes or another selection.", _NARROW)
     return {
-        "text": f"{html.escape(text)}.<br>Choose other axes or another selection.",
+        "text": "<br>".join(html.escape(line) for line in lines),
         "xref": "paper",
         "yref": "paper",
         "x": 0.5,
