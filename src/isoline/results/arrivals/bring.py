@@ -182,7 +182,8 @@ def _fetch_others(
 
 def _take_kept(store: Path, source: Source, found: Sorted, aside: Path, arrived: Arrived, kept: Kept) -> None:
     """Files of others that another store keeps, with their notes; those of the same content are known."""
-    pairs = [path for path in found.kept if not path.endswith(".json") and f"{path}.json" in found.kept]
+    there = set(found.kept)
+    pairs = [path for path in found.kept if not path.endswith(".json") and f"{path}.json" in there]
     for path in pairs:
         sha256 = path.rpartition("/")[2]
         target = store / FOLDER / sha256

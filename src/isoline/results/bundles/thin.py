@@ -30,6 +30,7 @@ from isoline.results.decisions.documents import Retention, load_retention, named
 from isoline.results.identity import RUN_ID, run_start
 from isoline.results.warehouse.file import Connection, open_reader, write_lock
 from isoline.results.warehouse.maintain import Problem
+from isoline.results.warehouse.schema import BUNDLES
 from isoline.settings import Settings
 
 
@@ -171,10 +172,7 @@ def _is_young(run_id: str, days: int, now: datetime) -> bool:
 
 def _known(con: Connection) -> dict[str, str]:
     """Path and digest of every bundle in the warehouse."""
-    parts = (
-        f"SELECT bundle_path, bundle_digest FROM {name}" for name in ("runs", "launches", "attempts", "skips")
-    )
-    return dict(con.execute(" UNION ".join(parts)).fetchall())
+    return dict(con.execute(f"SELECT bundle_path, bundle_digest FROM ({BUNDLES})").fetchall())
 
 
 def _with_shared(con: Connection, why: Mapping[str, str]) -> dict[str, str]:

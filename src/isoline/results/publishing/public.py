@@ -10,9 +10,6 @@ import re
 from isoline.results.metrics.registry import HEADLINE
 from isoline.results.warehouse.schema import BY_NAME, Table
 
-SCHEMA_VERSION = 1
-"""Raised when a column goes or changes its meaning; further columns and tables leave it as it is."""
-
 _POINTS = """
     run_id point_id point_digest launch_digest counting_attempt measured_in attempts got missing_cause sweep
     recipe_id recipe_digest model model_revision engine engine_version sku weight_precision kv_precision

@@ -17,7 +17,7 @@ from isoline.results.bundles.records import Record
 from isoline.results.publishing.public import PUBLIC
 from isoline.results.publishing.remote import Place
 from isoline.results.warehouse.schema import BY_NAME
-from isoline.results.warehouse.snapshots import FILTERS, steady_types
+from isoline.results.warehouse.snapshots import given_filters, steady_types
 
 MANIFEST = "manifest.json"
 DATA_FILE = r"^[a-z_]+/(?:[a-z_]+=[^/]+/)*[0-9a-f]{64}\.parquet$"
@@ -45,6 +45,8 @@ class PublishedTable(Record):
 class PublishedManifest(Record):
     """``manifest.json``: what the snapshot is, and where it is from.
 
+    :ivar schema_version: raised when a column goes or changes its meaning; further columns and tables leave
+        it as it is.
     :ivar sources: rows of ``points`` by whose they are.
     :ivar licences: rows of ``points`` of others by licence note.
     :ivar left_out: rows of the official snapshot that are not here, by reason.
@@ -90,8 +92,7 @@ def published_points(place: Place, **filters: str | None) -> pd.DataFrame:
     :raises InfraError: when a file of it cannot be read.
     :raises TypeError: for a name that is no filter.
     """
-    if unknown := set(filters) - set(FILTERS):
-        raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
+    given = given_filters(filters)
     manifest = read_manifest(place)
     if manifest is None or "points" not in manifest.tables:
         raise InputError(
@@ -99,7 +100,6 @@ def published_points(place: Place, **filters: str | None) -> pd.DataFrame:
             where=place.name,
             remedy="write one with `isoline results publish`",
         )
-    given = {name: value for name, value in filters.items() if value is not None}
     table = manifest.tables["points"]
     files = [file for file in table.files if _may_hold(file, given)]
     if not files:  # the form is wanted all the same

@@ -129,11 +129,6 @@ def insert(con: Connection, table: Table, rows: pa.Table) -> None:
         con.unregister("incoming_rows")
 
 
-def replace_run(con: Connection, run_id: str, tables: Mapping[str, pa.Table]) -> None:
-    """Replace all rows of one run, in one transaction."""
-    replace_runs(con, [run_id], tables)
-
-
 def replace_runs(con: Connection, runs: Sequence[str], tables: Mapping[str, pa.Table]) -> None:
     """Replace all rows of several runs, in one transaction: a row may go from one run to another.
 

@@ -23,7 +23,7 @@ from isoline.results.warehouse.file import Connection, open_writer, replace_runs
 from isoline.results.warehouse.helpers import Helpers
 from isoline.results.warehouse.made import MadeRun, make_run, together
 from isoline.results.warehouse.reused import reused_digests
-from isoline.results.warehouse.schema import BY_NAME, derivation
+from isoline.results.warehouse.schema import BUNDLES, BY_NAME, derivation
 from isoline.settings import Settings
 
 AT_ONCE = 32
@@ -72,28 +72,46 @@ def ingest(
         decision about a point that is not there.
     :raises InfraError: while another process writes the warehouse.
     """
-    check_decisions(settings.project)
-    overrides = load_overrides(settings.project)
-    check_overrides(settings.project, settings.store, overrides)
+    overrides = checked_overrides(settings)
     wanted = _runs_at(settings.store, paths)
     if dry_run:
         with scratch(settings.warehouse) as con:
-            return add_imports(con, settings, fill(con, settings.store, wanted, overrides), again=again)
+            return fill_all(con, settings, wanted, overrides, again=again)
     with open_writer(settings.warehouse, wait_s=wait_s) as con:
-        return add_imports(con, settings, fill(con, settings.store, wanted, overrides), again=again)
+        return fill_all(con, settings, wanted, overrides, again=again)
 
 
-def add_imports(
-    con: Connection, settings: Settings, report: IngestReport, *, again: bool = False
+def checked_overrides(settings: Settings) -> list[Override]:
+    """What people decided about results, once every file of decisions is right.
+
+    :raises InputError: for a file that is not of its schema, or a decision about a point that is not there.
+    """
+    check_decisions(settings.project)
+    overrides = load_overrides(settings.project)
+    check_overrides(settings.project, settings.store, overrides)
+    return overrides
+
+
+def fill_all(
+    con: Connection,
+    settings: Settings,
+    wanted: set[str] | None,
+    overrides: Sequence[Override],
+    *,
+    again: bool = False,
 ) -> IngestReport:
-    """Bring the store's foreign files in too, and say so in the report; and the project's price lists."""
+    """Bring everything in, with an open writer: bundles (:func:`fill`), price lists, files of others.
+
+    :param again: read all foreign files again, also where nothing about them changed.
+    """
+    report = fill(con, settings.store, wanted, overrides)
     bring_prices(con, settings.project)
     if not has_imports(con, settings.store):
         return report  # also where the project's catalog cannot be read
     landing = land(con, settings.store, load_catalog(settings.project), again=again)
     report.imported = landing
     report.runs += landing.changed
-    report.warnings += decide_imports(con, load_overrides(settings.project))
+    report.warnings += decide_imports(con, overrides)
     report.quarantined += [
         Quarantined(bad.path, bad.run_id, bad.digest, "import", bad.reason) for bad in landing.refused
     ]
@@ -189,11 +207,8 @@ def _same_rows(con: Connection, run: MadeRun, known: dict[str, str]) -> bool:
 
 def _known(con: Connection, run_id: str) -> dict[str, str]:
     """The bundles of a run that are in the warehouse: path and digest."""
-    parts = (
-        f"SELECT bundle_path, bundle_digest FROM {name}" for name in ("runs", "launches", "attempts", "skips")
-    )
-    sql = " UNION ALL ".join(f"{part} WHERE run_id = $run" for part in parts)
-    return dict(con.execute(sql, {"run": run_id}).fetchall())
+    sql = f"SELECT bundle_path, bundle_digest FROM ({BUNDLES}) WHERE run_id = ?"
+    return dict(con.execute(sql, [run_id]).fetchall())
 
 
 def _has_refused(con: Connection, run_id: str) -> bool:

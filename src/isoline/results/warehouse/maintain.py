@@ -9,8 +9,6 @@ from isoline.errors import InputError, IsolineError
 from isoline.results.bundles import bundle
 from isoline.results.bundles.readers import read_run
 from isoline.results.bundles.tombstone import SUFFIX
-from isoline.results.decisions.decided import check_overrides
-from isoline.results.decisions.documents import check_decisions, load_overrides
 from isoline.results.foreign.store import verify_kept
 from isoline.results.warehouse.file import (
     open_reader,
@@ -20,7 +18,8 @@ from isoline.results.warehouse.file import (
     write_lock,
     written_anew,
 )
-from isoline.results.warehouse.ingest import IngestReport, add_imports, fill
+from isoline.results.warehouse.ingest import IngestReport, checked_overrides, fill_all
+from isoline.results.warehouse.schema import BUNDLES
 from isoline.settings import Settings
 
 
@@ -44,15 +43,13 @@ def rebuild(settings: Settings, target: Path | None = None, *, dry_run: bool = F
             where=str(settings.store),
             remedy="--store or ISOLINE_STORE names where sealed bundles are",
         )
-    check_decisions(settings.project)
-    overrides = load_overrides(settings.project)
-    check_overrides(settings.project, settings.store, overrides)
+    overrides = checked_overrides(settings)
     if dry_run:
         with scratch(None) as con:
-            return add_imports(con, settings, fill(con, settings.store, None, overrides))
+            return fill_all(con, settings, None, overrides)
     with write_lock(path):
         with written_anew(path) as con:
-            report = add_imports(con, settings, fill(con, settings.store, None, overrides))
+            report = fill_all(con, settings, None, overrides)
         publish(path)
     return report
 
@@ -137,10 +134,7 @@ def _against_warehouse(settings: Settings, found: dict[str, str]) -> list[Proble
     con = open_reader(settings.warehouse)
     try:
         rows = con.execute(
-            "SELECT bundle_path, bundle_digest FROM runs WHERE bundle_path IS NOT NULL "
-            "UNION ALL SELECT bundle_path, bundle_digest FROM launches "
-            "UNION ALL SELECT bundle_path, bundle_digest FROM attempts "
-            "UNION SELECT bundle_path, bundle_digest FROM skips ORDER BY 1"
+            f"SELECT DISTINCT bundle_path, bundle_digest FROM ({BUNDLES}) ORDER BY 1"
         ).fetchall()
     finally:
         con.close()

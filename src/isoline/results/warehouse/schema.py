@@ -200,6 +200,12 @@ BY_NAME: dict[str, Table] = {table.name: table for table in TABLES}
 RUN_TABLES: tuple[Table, ...] = tuple(table for table in TABLES if table.by_run)
 """The tables whose rows are replaced together, one run in one transaction."""
 
+BUNDLES = " UNION ALL ".join(
+    f"SELECT run_id, bundle_path, bundle_digest FROM {name} WHERE bundle_path IS NOT NULL"
+    for name in ("runs", "launches", "attempts", "skips")
+)
+"""SQL: every sealed bundle whose rows are in the warehouse."""
+
 
 def derivation() -> str:
     """What the rows depend on besides the bundles: a digest of the columns and the version.

@@ -160,15 +160,20 @@ def with_metrics(con: Connection, points: pd.DataFrame, names: Iterable[str]) ->
     )
 
 
-def _where(filters: Mapping[str, str | None]) -> tuple[str, str, dict[str, str]]:
-    """(condition on curves, condition on points, values) of equality filters.
+def given_filters(filters: Mapping[str, str | None]) -> dict[str, str]:
+    """The equality filters that a caller gave; None is no filter.
 
     :raises TypeError: for a name that is no filter.
     """
     unknown = set(filters) - set(FILTERS)
     if unknown:
         raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
-    values = {name: value for name, value in filters.items() if value is not None}
+    return {name: value for name, value in filters.items() if value is not None}
+
+
+def _where(filters: Mapping[str, str | None]) -> tuple[str, str, dict[str, str]]:
+    """(condition on curves, condition on points, values) of equality filters."""
+    values = given_filters(filters)
     of_curve = "".join(f" AND p.{name} = ${name}" for name in values if name in _OF_CURVE)
     return of_curve, "".join(f" AND p.{name} = ${name}" for name in values), values
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from isoline.results.warehouse.file import Connection
-from isoline.results.warehouse.snapshots import FILTERS, steady_frame
+from isoline.results.warehouse.snapshots import given_filters, steady_frame
 
 NOTES: tuple[str, ...] = ("image", "engine", "driver", "node", "client")
 """The annotations that may explain a step, as columns ``note_<name>``."""
@@ -44,10 +44,7 @@ def timeline_points(con: Connection, **filters: str | None) -> pd.DataFrame:
     :param filters: equality on any of :data:`isoline.results.warehouse.snapshots.FILTERS`; None is no filter.
     :raises TypeError: for a name that is no filter.
     """
-    unknown = set(filters) - set(FILTERS)
-    if unknown:
-        raise TypeError(f"no filter {', '.join(sorted(unknown))}; known: {', '.join(FILTERS)}")
-    chosen = {name: value for name, value in filters.items() if value is not None}
+    chosen = given_filters(filters)
     where = "".join(f" AND p.{name} = ?" for name in chosen)
     frame = steady_frame(con.execute(_SQL.format(where=where), list(chosen.values())))
     for name in NOTES:
