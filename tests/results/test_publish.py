@@ -126,7 +126,7 @@ def test_the_same_curves_from_s3(filled: Settings, out: FolderPlace, s3: Any) ->
     moment = datetime(2026, 12, 5, tzinfo=UTC)
     publish(filled, place, now=moment)
     publish(filled, out, now=moment)
-    assert {name: place.read(name) for name in place.names()} == contents(out.folder)
+    assert {name: place.read(name) for name in place.sizes()} == contents(out.folder)
     assert curves(published_points(place)) == curves(inside(filled))
     assert publish(filled, place).unchanged
     s3.put_object(Bucket="results", Key="public/v1/other.txt", Body=b"x")
@@ -137,7 +137,7 @@ def test_the_same_curves_from_s3(filled: Settings, out: FolderPlace, s3: Any) ->
     extra = f"points/model=x/scenario=y/{'0' * 64}.parquet"
     s3.put_object(Bucket="results", Key=f"public/v1/{extra}", Body=b"x")
     assert publish(filled, place, prune=True).removed == 1
-    assert extra not in place.names()
+    assert extra not in place.sizes()
     with pytest.raises(InputError, match="no such bucket"):
         publish(filled, place_at("s3://nobody/x"))
     for wrong in ("s3://", "gs://bucket/x", "s3://key:secret@bucket/x"):
@@ -169,7 +169,7 @@ def test_a_public_bucket_needs_no_credentials(
     """Whoever has no credentials asks as anybody may, instead of being told to get some."""
     place = place_at("s3://results/public")
     publish(filled, place)
-    for name in place.names():
+    for name in place.sizes():
         s3.put_object_acl(Bucket="results", Key=f"public/{name}", ACL="public-read")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from isoline.results import identity
@@ -24,6 +24,7 @@ from isoline.results.bundles.records import (
     PointRecord,
     ReasonNote,
 )
+from isoline.results.bundles.tombstone import moment
 from isoline.results.judging.official import NOT_RUN, WORST_FIRST, worst_state
 from isoline.results.judging.reasons import REASONS, Verdict, worst
 from isoline.results.metrics.registry import METRICS
@@ -182,10 +183,7 @@ def utc(text: str) -> datetime:
 
     :raises ValueError: for a time without a zone: nobody knows which hour it means.
     """
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"time without a zone: {text!r}")
-    return moment.astimezone(UTC).replace(tzinfo=None)
+    return moment(text).replace(tzinfo=None)
 
 
 def _check_times(record: LaunchRecord | PointRecord) -> list[str]:

@@ -205,7 +205,7 @@ def read_files(
     store: Path, targets: Sequence[tuple[Path, Note | None]], catalog: Catalog
 ) -> tuple[Flat, list[Refused]]:
     """Rows of kept files as columns, and what is refused; by several processes where there are many."""
-    parts = list(cut(targets, lambda kind, point: FORMATS[_format_of(point, kind)].source))
+    parts = list(cut(targets, usual_source))
     with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(parts) > WORTH_PARTS) as helpers:
         found = helpers.map(parts)
     return joined([flat for flat, _ in found]), [bad for _, refused in found for bad in refused]

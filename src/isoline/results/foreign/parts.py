@@ -7,18 +7,19 @@ on how the rest was cut.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from isoline.results.foreign.store import Note
-from isoline.results.importers.foreign import ForeignPoint
+from isoline.results.importers.foreign import Found
 from isoline.results.importers.recognise import is_lines, lines_of, read_lines, row_kind_of
 
 PART_BYTES = 4 * 1024**2
 """About what a part is of. Fewer bytes in all are read by this process: a helper costs half a second."""
 
 Files = Sequence[tuple[Path, Note | None]]
+UsualOf = Callable[[str, Iterable[Found]], str | None]
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Part:
     usual: str = "unknown"
 
 
-def cut(targets: Files, source_of: Callable[[str, ForeignPoint], str]) -> Iterator[Part]:
+def cut(targets: Files, usual_of: UsualOf) -> Iterator[Part]:
     """All files in parts, in their order.
 
-    :param source_of: whose data a point of a format is.
+    :param usual_of: whose data the rows of a format are; None where no row says it.
     """
     small: list[tuple[Path, Note | None]] = []
     size = 0
@@ -49,7 +50,7 @@ def cut(targets: Files, source_of: Callable[[str, ForeignPoint], str]) -> Iterat
             bytes_ = target.stat().st_size
         except OSError:
             bytes_ = 0  # it is read, and refused, where all are
-        lines = list(_cut_lines(target, note, source_of)) if note and bytes_ > PART_BYTES else []
+        lines = list(_cut_lines(target, note, usual_of)) if note and bytes_ > PART_BYTES else []
         if lines:
             if small:
                 yield Part(small)
@@ -65,7 +66,7 @@ def cut(targets: Files, source_of: Callable[[str, ForeignPoint], str]) -> Iterat
         yield Part(small)
 
 
-def _cut_lines(target: Path, note: Note, source_of: Callable[[str, ForeignPoint], str]) -> Iterator[Part]:
+def _cut_lines(target: Path, note: Note, usual_of: UsualOf) -> Iterator[Part]:
     """A large file of lines in parts; nothing where it must be read whole."""
     if not is_lines(note.names[0]) or note.parts:
         return
@@ -80,7 +81,7 @@ def _cut_lines(target: Path, note: Note, source_of: Callable[[str, ForeignPoint]
     if kind is None:
         return
     points = (row for n, line in enumerate(lines) for row in read_lines([line], n, note.forced))
-    usual = next((source_of(kind, row) for row in points if isinstance(row, ForeignPoint)), "unknown")
+    usual = usual_of(kind, points) or "unknown"
     first, held, size = 0, [], 0
     for line in lines:
         held.append(line)

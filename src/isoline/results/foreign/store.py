@@ -99,13 +99,13 @@ def keep(store: Path, paths: Sequence[Path], said: Said) -> Kept:
     said.check()
     kept = Kept()
     files = list(_files(paths, kept))
-    parts = {part for path in files for part in _parts_of(path, said).values()}
+    parts_of = {path: _parts_of(path, said) for path in files}
+    parts = {part for found in parts_of.values() for part in found.values()}
     for path in files:
         if path in parts:
             continue
         found = {
-            name: _store(store, part, said, {}, kept, is_part=True)
-            for name, part in _parts_of(path, said).items()
+            name: _store(store, part, said, {}, kept, is_part=True) for name, part in parts_of[path].items()
         }
         _store(store, path, said, found, kept)
     return kept

@@ -305,7 +305,7 @@ def _counts(table: pa.Table, column: str) -> dict[str, int]:
 def _write(
     place: Place, manifest: PublishedManifest, data: Mapping[str, bytes], prune: bool, dry_run: bool
 ) -> Published:
-    there = place.names()
+    there = place.sizes()
     if other := next((name for name in there if not _OURS.match(name)), None):
         raise InputError(
             f"something else lies there: {other}; nothing was changed",
@@ -316,7 +316,7 @@ def _write(
     # The same data may be of a newer warehouse, in which something else changed.
     about = {name: getattr(manifest, name) for name in ("published_at", "isoline", "warehouse_digest")}
     unchanged = had is not None and had.model_copy(update=about) == manifest
-    new = [path for path, content in data.items() if place.size(path) != len(content)]
+    new = [path for path, content in data.items() if there.get(path) != len(content)]
     old = [name for name in there if name not in data and name != MANIFEST]
     done = Published(had if had and unchanged else manifest, new, unchanged, older=len(old))
     if dry_run:

@@ -73,11 +73,8 @@ class Place(Protocol):
 
     name: str
 
-    def names(self) -> list[str]:
-        """Every file, sorted. Empty where there is nothing yet."""
-
-    def size(self, path: str) -> int | None:
-        """Bytes of a file; None where there is none."""
+    def sizes(self) -> dict[str, int | None]:
+        """Every file, sorted, with its bytes; None for what is no plain file. Empty where nothing is yet."""
 
     def read(self, path: str) -> bytes | None:
         """The content of a file; None where there is none."""
@@ -102,7 +99,7 @@ class FolderPlace:
         self.folder = folder.absolute()
         self.name = str(folder)
 
-    def names(self) -> list[str]:
+    def sizes(self) -> dict[str, int | None]:
         """Every file, hidden ones too.
 
         :raises InputError: when it is a file.
@@ -110,12 +107,10 @@ class FolderPlace:
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError("not a folder", where=self.name)
         found = (path for path in self.folder.rglob("*") if path.is_symlink() or not path.is_dir())
-        return sorted(path.relative_to(self.folder).as_posix() for path in found)
-
-    def size(self, path: str) -> int | None:
-        """Bytes of a file."""
-        file = self.folder / path
-        return file.stat().st_size if file.is_file() else None
+        listed = {path.relative_to(self.folder).as_posix(): path for path in found}
+        return {
+            name: path.stat().st_size if path.is_file() else None for name, path in sorted(listed.items())
+        }
 
     def read(self, path: str) -> bytes | None:
         """The content of a file."""
@@ -160,7 +155,7 @@ class S3Place:
         self.name = url
         self._system = s3_system()
 
-    def names(self) -> list[str]:
+    def sizes(self) -> dict[str, int | None]:
         """Every object below the prefix.
 
         :raises InputError: when there is no such bucket.
@@ -168,15 +163,8 @@ class S3Place:
         with s3_errors(self.name):
             # `find` gives nothing for a bucket that is not there, and `exists` no for one that nobody serves.
             self._system.call_s3("head_bucket", Bucket=self.root.partition("/")[0])
-            return sorted(key.removeprefix(f"{self.root}/") for key in self._system.find(self.root))
-
-    def size(self, path: str) -> int | None:
-        """Bytes of an object."""
-        with s3_errors(self.name):
-            try:
-                return int(self._system.info(f"{self.root}/{path}")["size"])
-            except FileNotFoundError:
-                return None
+            listed = self._system.find(self.root, detail=True)
+        return {key.removeprefix(f"{self.root}/"): int(item["size"]) for key, item in sorted(listed.items())}
 
     def read(self, path: str) -> bytes | None:
         """The content of an object."""
