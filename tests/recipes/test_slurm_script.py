@@ -15,9 +15,9 @@ import pytest
 
 from isoline.catalog.pools import Pool
 from isoline.errors import InputError
-from isoline.recipes.deployment import Command, Deployment
+from isoline.recipes.deployment import Command, Deployment, placeholders_in
 from isoline.recipes.placement import Place, placed
-from isoline.recipes.renderers.slurm import filled_script, placeholders_of, slurm_script
+from isoline.recipes.renderers.slurm import filled_script, slurm_script
 
 SRUN = r"""#!/bin/bash
 # Runs the step here: one task for each that was asked for, with its own signals.
@@ -132,7 +132,7 @@ class Job:
             (self.fake / "module/nvidia/version").write_text(f"{driver}\n")
         if other:
             (self.fake / "other").write_text(f"{other}\n")
-        names = sorted(placeholders_of(deployment, where))
+        names = sorted(placeholders_in([slurm_script(deployment, where)]))
         ports = [name for name in names if name.startswith("port.")]
         self.ports = dict(zip(ports, free_ports(len(ports)), strict=True))
         values = (

@@ -237,12 +237,18 @@ def load_pool(project: Path, name: str) -> Pool:
     return load_named(project, "runners", name, "pool", Pool)
 
 
+def own_pools(project: Path) -> list[Pool]:
+    """The pools of ``runners/``, by name, without the examples: nobody has said that those machines exist.
+
+    :raises DocumentError: when one is wrong.
+    """
+    return [load_pool(project, path.stem) for path in sorted((project / "runners").glob("*.yaml"))]
+
+
 def pools_of(project: Path) -> list[Pool]:
     """Every pool of a project, those of ``runners/`` before those of ``runners/examples/``; by name.
 
     :raises DocumentError: when one is wrong.
     """
-    folder = project / "runners"
-    own = [load_pool(project, path.stem) for path in sorted(folder.glob("*.yaml"))]
-    examples = [load_document(path, Pool, root=project) for path in sorted(folder.glob("examples/*.yaml"))]
-    return own + examples
+    examples = sorted((project / "runners/examples").glob("*.yaml"))
+    return own_pools(project) + [load_document(path, Pool, root=project) for path in examples]

@@ -102,12 +102,10 @@ def _costs(prepared: Prepared, due: set[str]) -> tuple[list[str], str]:
 
 
 def _show_plan(prepared: Prepared, format: str) -> None:
-    from isoline.sweeps.planning.due import due_points
-    from isoline.sweeps.state.runs import verdicts
+    from isoline.sweeps.planning.prepare import open_points
 
     plan = prepared.plan
-    have = verdicts(prepared.run) if prepared.run else {}
-    due = {point.point_id for launch in plan.launches for point in due_points(launch, have)}
+    due = {point.point_id for point in open_points(plan, prepared.run)}
     columns = ["launch", "point_id", "gpus", "accuracy", "estimate_s", "state"]
     emit(_plan_rows(plan, due), format, columns=columns)  # type: ignore[arg-type]
     if format == "table":

@@ -10,7 +10,7 @@ of the script's own: 90 scratch cannot be made, 91 too few nodes, 92 files canno
 program ended, or was not ready in time, while another waited for it; 95 nodes have different drivers,
 96 a node's devices are used by somebody else, 97 it lacks some; 143 told to end.
 
-The placeholders of the text are :func:`placeholders_of`; a launcher fills them with :func:`filled_script`.
+What :func:`placeholders_in` finds in the text a launcher fills in with :func:`filled_script`.
 """
 
 from __future__ import annotations
@@ -75,11 +75,6 @@ def slurm_script(
     assert pool.slurm is not None
     script = _Script(deployment, pool, pool.slurm, ready_s, health)
     return "\n".join(script.rows()) + "\n"
-
-
-def placeholders_of(deployment: Deployment, pool: Pool) -> set[str]:
-    """The names that a launcher has to fill in this launch's script."""
-    return placeholders_in([slurm_script(deployment, pool)])
 
 
 def filled_script(text: str, values: Mapping[str, str]) -> str:

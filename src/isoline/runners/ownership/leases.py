@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from isoline.errors import InfraError
 from isoline.results.bundles.bundle import sync, utc_now, write_file
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
+from isoline.runners.ownership.quarantine import stamp
 from isoline.runners.ownership.record import read_record
 
 LOCK_TIMEOUT_S = 60.0
@@ -112,7 +113,7 @@ def unreadable(state: Path) -> list[Unreadable]:
             changed = path.lstat().st_mtime
             writer = _writer_in(path)
             is_old = time.time() - changed > UNREADABLE_S
-            since = datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            since = stamp(datetime.fromtimestamp(changed, UTC))
             is_dead = writer is not None and life_of(writer) == "dead"
             found.append(Unreadable(path, since, writer, is_old or is_dead))
     return found

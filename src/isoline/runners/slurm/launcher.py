@@ -19,10 +19,10 @@ from typing import Any
 from isoline.catalog.facts import load_catalog
 from isoline.catalog.pools import Excluded, Pool, Slurm
 from isoline.errors import InfraError, InputError
-from isoline.recipes.deployment import Command, filled
+from isoline.recipes.deployment import Command, filled, placeholders_in
 from isoline.recipes.placement import nodes_for, placed
 from isoline.recipes.renderers.container import INSIDE_SCRATCH
-from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, placeholders_of, slurm_script
+from isoline.recipes.renderers.slurm import INSIDE_FILES, filled_script, slurm_script
 from isoline.results.bundles.bundle import utc_now, write_file
 from isoline.runners.launchers.compile_cache import CompileCache
 from isoline.runners.launchers.container import INSIDE_MODELS
@@ -46,13 +46,11 @@ from isoline.runners.ownership.quarantine import kept_away
 from isoline.runners.slurm.commands import comment_of, submit
 from isoline.runners.slurm.job import FollowedJob
 from isoline.runners.slurm.nodes import (
-    Unclean,
     away_from,
     needs_sweep,
     nodes_to_judge,
-    note_unclean,
     partition_nodes,
-    sweep,
+    sweep_or_note,
 )
 from isoline.runners.staging.images import image_file
 from isoline.runners.staging.weights import staged_in
@@ -223,7 +221,7 @@ class SlurmLauncher(PartsLauncher):
         text = slurm_script(
             spec.deployment, pool, ready_s=max(1, round(spec.deadlines.ready_s)), health=engine.health
         )
-        names = placeholders_of(spec.deployment, pool)
+        names = placeholders_in([text])
         values = self._values(server, names)
         return filled_script(text, {name: values[name] for name in names if name in values})
 
@@ -332,11 +330,11 @@ class SlurmLauncher(PartsLauncher):
             job = job_of(server)
             server.nodes = nodes_to_judge(spec.node, job.job, job.nodes, spec.log.with_name("job.log"))
             if needs_sweep(job.job, forced=job.forced):
-                problem = sweep(spec.node, pool, job.job.nodes, spec.run_id, spec.launch_id)
+                problem = sweep_or_note(
+                    spec.node, self.state, pool, job.job.nodes, spec.run_id, spec.launch_id
+                )
                 if problem:
                     server.notes.append(problem)
-                    left = Unclean(pool.name, job.job.nodes, spec.run_id, spec.launch_id, problem)
-                    note_unclean(self.state, left)
         super().clean(server)
         if spec.scratch.exists() and os.geteuid() != 0:
             return [f"folder {spec.scratch}, in which programs of the nodes wrote as another user"]

@@ -65,7 +65,7 @@ class Fleet:
         """End every process of this orchestrator at once; their bundles stay unsealed."""
         me = this_orchestrator()
         for owner in owners.all_owners(self._state):
-            if (owner.orchestrator_pid, owner.orchestrator_start_ticks) == (me.pid, me.start_ticks):
+            if owner.orchestrator == me:
                 owners.sweep_one(self._state, owner, term_s=0.5)
 
     def note(

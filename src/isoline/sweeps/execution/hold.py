@@ -29,10 +29,9 @@ from isoline.sweeps.execution.context import Context, Stop
 from isoline.sweeps.execution.flight import Flight, Ticket
 from isoline.sweeps.execution.launch import launch_spec
 from isoline.sweeps.execution.start import make_context
-from isoline.sweeps.planning.due import due_points
 from isoline.sweeps.planning.only import only_pool
 from isoline.sweeps.planning.plan import Sources, make_plan
-from isoline.sweeps.planning.prepare import Prepared
+from isoline.sweeps.planning.prepare import Prepared, open_points
 from isoline.sweeps.planning.refuse import refuse_unfit
 from isoline.sweeps.planning.schema import Selection, Sweep
 from isoline.sweeps.planning.sources import read_sources
@@ -40,7 +39,7 @@ from isoline.sweeps.state.journal import JOURNAL, Journal
 from isoline.sweeps.state.outcome import Outcome, outcome_of
 from isoline.sweeps.state.poollock import clean_up_after_others, pool_lock
 from isoline.sweeps.state.progress import Progress
-from isoline.sweeps.state.runs import launch_verdicts, new_run, next_launch_number
+from isoline.sweeps.state.runs import new_run, next_launch_number
 
 NAME = "launch"
 LOOK_S = 0.2
@@ -115,8 +114,8 @@ def hold(settings: Settings, wanted: Wanted, hold_s: float, stop: Stop, say: Cal
         folder = heldrecord.held_folder(settings.state) / name
         folder.mkdir(parents=True)
         try:
-            with leases.leased(settings.state, **_lease(pool, launch, name, folder, hold_s, node)):
-                return _keep(context, launch, name, folder, hold_s, node, say)
+            with leases.leased(settings.state, **_lease(pool, launch, name, folder, hold_s, node)) as lease:
+                return _keep(context, launch, lease.run_id, name, folder, hold_s, node, say)
         except PhaseFailedError:
             if heldrecord.keep_failed(settings.state, name):
                 say(f"its logs: isoline logs {name}")
@@ -162,6 +161,7 @@ def _lease(
 def _keep(
     context: Context,
     launch: PlanLaunch,
+    run_id: str,
     name: str,
     folder: Path,
     hold_s: float,
@@ -169,7 +169,7 @@ def _keep(
     say: Callable[[str], None],
 ) -> Held:
     launcher = launcher_for(context.pool.launcher, context.settings, say)
-    spec = launch_spec(context, new_run_id(NAME), launch, name, folder, node)
+    spec = launch_spec(context, run_id, launch, name, folder, node)
     staged = launcher.stage(spec)
     for problem in launcher.preflight(spec, staged):
         raise PhaseFailedError(problem.code, problem.detail, where=f"launch {name}")
@@ -220,7 +220,7 @@ def run_attached(settings: Settings, prepared: Prepared, launch_id: str, stop: S
     )
     run = prepared.run or new_run(settings.store, plan, {"attached_to": launch_id})
     (launch,) = plan.launches
-    due = tuple(due_points(launch, launch_verdicts(run, launch)))
+    due = tuple(open_points(plan, prepared.run))
     estimates = {point.point_id: point.estimate_s for point in due}
     with Progress(len(due), estimates) as progress, context.stop.on_signals():
         progress.say(f"run {run.run_id}: {len(due)} point(s) to measure on {launch_id} ({held.url})")

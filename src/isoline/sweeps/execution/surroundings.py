@@ -13,9 +13,9 @@ from isoline.results.bundles.bundle import write_file
 from isoline.results.bundles.records import ReasonNote
 from isoline.runners.launchers.compile_cache import CompileCache, compile_cache
 from isoline.runners.machine.device_checks import wait_until_idle
-from isoline.runners.machine.devices.reader import vendor_of
+from isoline.runners.machine.devices.reader import known_vendor
 from isoline.runners.machine.fingerprint import changes, node_fingerprint
-from isoline.runners.machine.hosts import Host, ToolUnavailableError
+from isoline.runners.machine.hosts import Host
 from isoline.runners.machine.needs import Problem, for_launch, needs_of_pool
 from isoline.runners.machine.preflight import as_json, inspect
 from isoline.runners.telemetry.sampler import DeviceSampler
@@ -46,10 +46,7 @@ class Surroundings:
     @property
     def vendor(self) -> str | None:
         """Whose devices they are; None where no tool reads them."""
-        try:
-            return vendor_of(self.pool.sku)
-        except ToolUnavailableError:
-            return None
+        return known_vendor(self.pool.sku)
 
     def look(self, folder: Path) -> list[Problem]:
         """The preflight of the machine; kept as ``preflight.json``.

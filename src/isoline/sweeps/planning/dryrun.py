@@ -17,8 +17,8 @@ from isoline.recipes.renderers import text
 from isoline.results.bundles.records import PlanLaunch, PlanPoint
 from isoline.runners.launchers.interface import Deadlines
 from isoline.runners.machine.devices import amd, nvidia
-from isoline.runners.machine.devices.reader import vendor_of
-from isoline.runners.machine.hosts import ToolUnavailableError, hosts_of
+from isoline.runners.machine.devices.reader import known_vendor
+from isoline.runners.machine.hosts import hosts_of
 from isoline.runners.machine.probes import INFO, partition_command
 from isoline.runners.telemetry.sampler import sample_command
 from isoline.sweeps.planning.loadspec import load_spec
@@ -113,10 +113,7 @@ def _start(launch: PlanLaunch, pool: Pool) -> Iterator[str]:
 
 def _vendor(pool: Pool) -> str:
     """Whose devices it has; "" where no tool reads them."""
-    try:
-        return vendor_of(pool.sku)
-    except ToolUnavailableError:
-        return ""
+    return known_vendor(pool.sku) or ""
 
 
 def _sampling(pool: Pool) -> str:

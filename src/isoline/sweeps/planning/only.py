@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isoline.catalog.pools import Pool, load_pool, pools_of
+from isoline.catalog.pools import Pool, load_pool, own_pools, pools_of
 from isoline.errors import InputError
 from isoline.recipes.load import load_recipe, match_recipes
 from isoline.recipes.schema import Recipe
@@ -63,7 +63,7 @@ def _pool_for(project: Path, sweep: Sweep, recipe: Recipe, recipe_id: str) -> st
     for name in of_sku:
         if _starts(load_pool(project, name), recipe):
             return name
-    if of_sku and not any(item.sku == recipe.sku and _starts(item, recipe) for item in _own_pools(project)):
+    if of_sku and not any(item.sku == recipe.sku and _starts(item, recipe) for item in own_pools(project)):
         return of_sku[0]
     return only_pool(project, recipe, recipe_id)
 
@@ -79,7 +79,7 @@ def only_pool(project: Path, recipe: Recipe, where: str) -> str:
     :raises InputError: when there is none, or several.
     """
     sku = recipe.sku
-    of_sku = [item for item in _own_pools(project) if item.sku == sku]
+    of_sku = [item for item in own_pools(project) if item.sku == sku]
     fits = [item for item in of_sku if _starts(item, recipe)] or of_sku
     if len(fits) == 1:
         return fits[0].name
@@ -93,8 +93,3 @@ def only_pool(project: Path, recipe: Recipe, where: str) -> str:
         where=where,
         remedy=f"run `isoline pool new` on such a machine, or name one with --pool{shown}",
     )
-
-
-def _own_pools(project: Path) -> list[Pool]:
-    """Pools of runners/, without the examples: nobody has said that those machines exist."""
-    return [load_pool(project, path.stem) for path in sorted((project / "runners").glob("*.yaml"))]

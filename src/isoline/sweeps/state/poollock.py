@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -18,6 +17,7 @@ from isoline.runners.machine import ports
 from isoline.runners.ownership import gc, leases, owners
 from isoline.runners.ownership.cleaners import machines_of, register_cleaners
 from isoline.runners.ownership.orchestrators import Life, Orchestrator, life_of, this_orchestrator
+from isoline.runners.ownership.record import read_record
 from isoline.settings import Settings
 from isoline.sweeps.execution.context import folder_is_usable, full_disk_is_clear
 from isoline.sweeps.state.journal import JOURNAL, Journal
@@ -52,13 +52,8 @@ def say_who(state: Path, pool: str, run: Run) -> None:
 
 def holder_of(state: Path, pool: str) -> Holder | None:
     """Who works on a pool; None when nobody that lives does."""
-    try:
-        data: dict[str, Any] = json.loads(_holder_path(state, pool).read_text(encoding="utf-8"))
-        data["orchestrator"] = Orchestrator(**data["orchestrator"])
-        found = Holder(**data)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    return None if found.life == "dead" else found
+    found = read_record(_holder_path(state, pool), Holder, "pool")
+    return None if found is None or found.life == "dead" else found
 
 
 @contextmanager

@@ -201,12 +201,6 @@ def verdicts(run: Run) -> dict[str, list[Verdict]]:
     return {point_id: [item.verdict for item in items] for point_id, items in records(run).items()}
 
 
-def launch_verdicts(run: Run, launch: PlanLaunch) -> dict[str, list[Verdict]]:
-    """The same for the points of one launch; the rest of the run is not read."""
-    ids = (point.point_id for point in launch.points)
-    return {point_id: [item.verdict for item in sealed_records(run, point_id)] for point_id in ids}
-
-
 def is_finished(run: Run) -> bool:
     """Whether nothing of the run is due."""
     return not any(is_due(items) for items in verdicts(run).values())
@@ -243,12 +237,12 @@ def measured_elsewhere(
         found = {}
         pools = {item.point_id: launch.pool for launch in run.plan.launches for item in launch.points}
         for point_id in wanted:
-            if (run.run_id, point_id) in withdrawn:
+            # A run measures points of its own plan alone: nothing is looked for on disk for the others.
+            if point_id not in pools or (run.run_id, point_id) in withdrawn:
                 continue
             if (last := _counting(run, point_id)) is not None:
                 tasks = frozenset(item.task for item in last.accuracy)
-                pool = pools.get(point_id, "")
-                found[point_id] = Elsewhere(last.attempt, last.verdict, tasks, pool)
+                found[point_id] = Elsewhere(last.attempt, last.verdict, tasks, pools[point_id])
         curves = _curves(run)
         if found or keys & curves.keys():
             expected = frozenset([*pools, *(item.point_id for item in run.plan.reused)])
@@ -270,8 +264,9 @@ def _curves(run: Run) -> dict[str, dict[str, str]]:
     for launch in run.plan.launches:
         for point in launch.points:
             curves.setdefault(point.curve_key, {})[point.point_id] = run.run_id
+    added = {addition.curve_key for addition in run.plan.additions}
     for item in run.plan.reused:
-        if item.curve_key in {addition.curve_key for addition in run.plan.additions}:
+        if item.curve_key in added:
             curves[item.curve_key][item.point_id] = item.run_id
     return curves
 

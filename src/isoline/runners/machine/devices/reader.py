@@ -43,6 +43,14 @@ def vendor_of(sku: str) -> str:
     return vendor
 
 
+def known_vendor(sku: str) -> str | None:
+    """:func:`vendor_of`, and None for a vendor whose tools are not known here."""
+    try:
+        return vendor_of(sku)
+    except ToolUnavailableError:
+        return None
+
+
 def detect(host: Host) -> str:
     """The vendor whose tool is there: ``nvidia``, ``amd``, else ``cpu``."""
     if has_tool(host, "nvidia-smi"):
