@@ -7,6 +7,7 @@ import statistics
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from isoline.errors import InputError
@@ -165,10 +166,20 @@ def test_unknown_chunk_tokens_are_said_and_give_no_itl(tables: ModuleType) -> No
 
 def test_a_chunk_without_a_token_carries_its_gap_over() -> None:
     """No time is lost where a chunk brings text but no whole token."""
-    import numpy as np
-
-    gaps = token_gaps(np.array([0.0, 10.0, 20.0, 30.0]), np.array([1.0, 0.0, 1.0, 2.0]))
+    gaps = token_gaps([np.array([0.0, 10.0, 20.0, 30.0])], [np.array([1.0, 0.0, 1.0, 2.0])])
     assert gaps.tolist() == [20.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gaps_of_requests_do_not_reach_from_one_to_the_next(seed: int) -> None:
+    """Those of many requests are those of each, one after the other; first and last chunks may be empty."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, size=rng.integers(1, 9))
+    times = [np.sort(rng.random(size)) for size in sizes]
+    tokens = [rng.integers(0, 3, size=size).astype(float) for size in sizes]
+    alone = [token_gaps([time], [token]) for time, token in zip(times, tokens, strict=True)]
+    assert token_gaps(times, tokens).tolist() == np.concatenate(alone).tolist()
+    assert token_gaps([], []).size == 0
 
 
 def test_warm_up_and_cancelled_requests_are_left_out(tables: ModuleType) -> None:

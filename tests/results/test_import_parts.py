@@ -97,15 +97,15 @@ def test_a_helper_that_dies_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was killed, as for memory, is an error of the machine; nothing lands half."""
     monkeypatch.setattr(helpers, "cores", lambda: 2)
     with helpers.Helpers("operator:floordiv", 6, worth=True) as two:
-        assert two.map([1, 2, 3]) == [6, 3, 2]
+        assert list(two.map([1, 2, 3])) == [6, 3, 2]
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-            two.map([0])
+            list(two.map([0]))
         pids = [child.pid for child in psutil.Process().children() if "serve" in str(child.cmdline())]
         assert len(pids) == 2
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(InfraError, match="died"):
-            two.map([1, 2, 3])
+            list(two.map([1, 2, 3]))
     assert not [child for child in psutil.Process().children() if "serve" in str(child.cmdline())]
 
 

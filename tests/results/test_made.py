@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isoline.results.bundles.folder import _MAY_BE_ODD, odd_number
-from isoline.results.metrics.derive import PERCENTILES, _percentile, _percentiles
+from isoline.results.metrics.derive import PERCENTILES, _percentiles, percentile_n
 from isoline.results.warehouse import helpers
 from isoline.results.warehouse import ingest as module
 from isoline.results.warehouse.ingest import ingest
@@ -50,7 +50,11 @@ def test_the_quick_look_sees_every_odd_number(text: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 9, 10, 19, 20, 99, 100, 1001])
-def test_percentiles_at_once_are_those_one_by_one(size: int) -> None:
-    """The same bits, and the same word where there are too few values."""
+def test_percentiles_are_those_of_numpy(size: int) -> None:
+    """The same bits; none where there are too few values, with that word."""
     values = np.random.default_rng(size).lognormal(size=size)
-    assert _percentiles(values) == [_percentile(values, percentile) for percentile in PERCENTILES]
+    for percentile, (value, why) in zip(PERCENTILES, _percentiles(values), strict=True):
+        if size < percentile_n(percentile):
+            assert (value, why) == (None, f"n<{percentile_n(percentile)}")
+        else:
+            assert (value, why) == (float(np.percentile(values, percentile)), "")

@@ -179,6 +179,8 @@ def _build(
         install = ["pip", "install", "--quiet", "--python", str(folder / "bin" / "python")]
         if locked:
             install += ["--require-hashes", "--no-deps"]
+        if sys.dont_write_bytecode:  # as in containers: each start would compile all that it imports
+            install.append("--compile-bytecode")
         run_uv(settings, *install, "-r", str(listed), what=f"environment {target.name}")
         (folder / STAMP).write_text(json.dumps(stamp), encoding="utf-8")
         if target.exists() or target.is_symlink():

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from isoline.errors import IncompleteError
@@ -34,6 +36,7 @@ class Folder:
         self.digest = bundle.bundle_digest(self.manifest)
         self._files = {file.path: file for file in self.manifest.files}
         self.thinned, _ = thinned(path, self.manifest)
+        self._open: dict[str, pq.ParquetFile] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -58,6 +61,15 @@ class Folder:
             raise IncompleteError(f"{name}: sha256 {found}, manifest says {self._files[name].sha256}")
         return data
 
+    def parquet(self, name: str) -> pq.ParquetFile:
+        """A Parquet file, open; read and hashed once, however often it is asked for.
+
+        :raises IncompleteError: as :meth:`read`.
+        """
+        if (file := self._open.get(name)) is None:
+            file = self._open[name] = pq.ParquetFile(pa.BufferReader(self.read(name)))
+        return file
+
     def record(self, name: str, kind: type[R]) -> R:
         """A JSON file as a record."""
         data = self.read(name)
@@ -72,8 +84,8 @@ class Folder:
         return record
 
 
-_MAY_BE_ODD = re.compile(rb"9\d{18}|\d{20}|[eE]\+?\d{3}|NaN|Infinity")
-"""A number beyond :data:`MAX_INTEGER`, or none that is finite, has one of these in it."""
+_MAY_BE_ODD = re.compile(rb"9\d{18}|\d{20}|[eE]\+?\d{3,}[,\]}\s]|NaN|Infinity")
+"""A number beyond :data:`MAX_INTEGER`, or none that is finite, has one of these in it; a digest has not."""
 
 
 def odd_number(value: Any, where: str = "") -> str:

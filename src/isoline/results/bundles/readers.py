@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from isoline.errors import IncompleteError, IsolineError
 from isoline.results.bundles import bundle, checks
@@ -233,7 +232,7 @@ def _launch(store: Path, folder: Folder, run_id: str, plan: Plan) -> LaunchBundl
     _refuse(checks.check_launch(record, run_id=run_id, folder=folder.path.name, plan=plan))
     telemetry = None
     if "telemetry.parquet" in folder:
-        raw = pq.read_table(pa.BufferReader(folder.read("telemetry.parquet")))
+        raw = folder.parquet("telemetry.parquet").read(use_threads=False)
         micros = pc.divide(raw.column("t_ns").cast(pa.int64()), 1000)
         telemetry = pa.table(
             {
@@ -299,7 +298,7 @@ def _check_requests(folder: Folder, record: PointRecord) -> None:
         return
     if "requests.parquet" in folder.thinned:
         return
-    schema = pq.read_schema(folder.path / "requests.parquet")
+    schema = folder.parquet("requests.parquet").schema_arrow
     wanted: dict[str, Any] = {field.name: field.type for field in REQUESTS_SCHEMA}
     found: dict[str, Any] = {field.name: field.type for field in schema}
     differ = sorted(

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -205,9 +206,10 @@ def read_files(
     store: Path, targets: Sequence[tuple[Path, Note | None]], catalog: Catalog
 ) -> tuple[Flat, list[Refused]]:
     """Rows of kept files as columns, and what is refused; by several processes where there are many."""
-    parts = list(cut(targets, usual_source))
-    with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(parts) > WORTH_PARTS) as helpers:
-        found = helpers.map(parts)
+    parts = cut(targets, usual_source)
+    first = list(islice(parts, WORTH_PARTS + 1))
+    with Helpers(f"{__name__}:read_part", (store, catalog), worth=len(first) > WORTH_PARTS) as helpers:
+        found = list(helpers.map(chain(first, parts)))
     return joined([flat for flat, _ in found]), [bad for _, refused in found for bad in refused]
 
 

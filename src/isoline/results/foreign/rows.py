@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from isoline.results.bundles.records import METRICS_VERSION
 from isoline.results.foreign.flat import NAMES, Flat, Refused
@@ -85,16 +87,10 @@ class _Chosen:
 
 
 def _repetitions(flat: Flat) -> _Chosen:
-    table = flat.table
-    runs, digests = table.column("run_id").to_pylist(), table.column("point_digest").to_pylist()
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index, key in enumerate(zip(runs, digests, strict=True)):
-        groups[key].append(index)
-    chosen = _Chosen([], [], [0] * table.num_rows)
-    several = [index for members in groups.values() if len(members) > 1 for index in members]
-    said, order = _said(flat, several)
-    for key in sorted(groups):
-        members = groups[key]
+    groups = _alike(flat.table)
+    said, order = _said(flat, [index for members in groups if len(members) > 1 for index in members])
+    chosen = _Chosen([], [], [0] * flat.table.num_rows)
+    for members in groups:
         if len(members) == 1:
             chosen.point_of[members[0]] = len(chosen.first)
             chosen.first.append(members[0])
@@ -108,6 +104,21 @@ def _repetitions(flat: Flat) -> _Chosen:
                 chosen.repetition.append(len(kept))
             chosen.point_of[index] = kept[said[index]]
     return chosen
+
+
+def _alike(table: pa.Table) -> list[list[int]]:
+    """The rows of each identity in each run, by run and identity."""
+    keys = table.select(["run_id", "point_digest"])
+    order = pc.sort_indices(keys, [("run_id", "ascending"), ("point_digest", "ascending")])
+    ordered = keys.take(order)
+    is_new = np.ones(table.num_rows, dtype=bool)
+    is_new[1:] = False
+    for column in ordered.columns:
+        plain = column.combine_chunks()
+        is_new[1:] |= pc.not_equal(plain[1:], plain[:-1]).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(is_new).tolist()
+    places = order.to_pylist()
+    return [places[start:end] for start, end in pairwise([*starts, len(places)])]
 
 
 def _said(flat: Flat, rows: list[int]) -> tuple[dict[int, Any], dict[int, Any]]:

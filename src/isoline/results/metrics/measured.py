@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from isoline.results.metrics.windows import Floats
@@ -74,11 +75,13 @@ def _lists(table: pa.Table, name: str, origin: int | None) -> list[Floats | None
 
 def measured(table: pa.Table) -> Requests:
     """The measured rows of a per-request table (schema of ``requests.py``)."""
-    phase = np.asarray(table.column("phase").to_pylist(), dtype=object)
-    table = table.filter(pa.array(phase == "measured", pa.bool_()))
-    sends = table.column("intended_send_ns").to_pylist()
-    origin = min(sends) if sends else 0
-    status = np.asarray(table.column("status").to_pylist(), dtype=object)
+    table = table.filter(pc.equal(table.column("phase"), "measured"))
+    origin = pc.min(table.column("intended_send_ns")).as_py() or 0
+
+    def has_status(status: str) -> Bools:
+        found = pc.equal(table.column("status"), status).to_numpy()
+        return np.asarray(found, dtype=bool)
+
     chunk_tokens = _lists(table, "chunk_tokens", None)
     first_chunk = np.array(
         [tokens[0] if tokens is not None and tokens.size else np.nan for tokens in chunk_tokens],
@@ -92,8 +95,8 @@ def measured(table: pa.Table) -> Requests:
     turns = np.asarray(table.column("turn").to_numpy(zero_copy_only=False), dtype=np.int64)
     return Requests(
         origin_ns=origin,
-        ok=np.asarray(status == "ok", dtype=bool),
-        failed=np.asarray(status == "error", dtype=bool),
+        ok=has_status("ok"),
+        failed=has_status("error"),
         intended=_seconds(table, "intended_send_ns", origin),
         first=_seconds(table, "first_token_ns", origin),
         first_output=_seconds(table, "first_output_token_ns", origin),

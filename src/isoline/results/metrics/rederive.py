@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from isoline.errors import IncompleteError
 from isoline.results.bundles.folder import Folder
@@ -46,8 +45,7 @@ def _derive(sealed: Folder, lock: LockRecord) -> Derived:
 
 
 def _table(sealed: Folder, name: str) -> pa.Table:
-    # Not as a data set, and in this thread: small files by the thousand.
-    return pq.ParquetFile(pa.BufferReader(sealed.read(name))).read(use_threads=False)
+    return sealed.parquet(name).read(use_threads=False)  # in this thread: small files by the thousand
 
 
 def differences(folder: Path) -> list[str]:

@@ -7,8 +7,10 @@ and the order in which bundles came in cannot matter.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from isoline.catalog.facts import load_catalog
@@ -20,10 +22,11 @@ from isoline.results.decisions.documents import Override, check_decisions, load_
 from isoline.results.foreign.imports import Landing, has_imports, land
 from isoline.results.warehouse.expected import Withdrawals, is_withdrawn, withdrawals
 from isoline.results.warehouse.file import Connection, open_writer, replace_runs, scratch
+from isoline.results.warehouse.held import Held, Took, held_runs
 from isoline.results.warehouse.helpers import Helpers
 from isoline.results.warehouse.made import MadeRun, make_run, together
 from isoline.results.warehouse.reused import reused_digests
-from isoline.results.warehouse.schema import BUNDLES, BY_NAME, derivation
+from isoline.results.warehouse.schema import derivation
 from isoline.settings import Settings
 
 AT_ONCE = 32
@@ -151,23 +154,25 @@ def fill(
     stale = _value(con, "derivation") != derivation()
     folders = list(bundle.run_folders(store))
     withdrawn = withdrawals(overrides)
-    all_due: list[tuple[Path, dict[str, str]]] = []
+    decided = defaultdict(set)
+    for item in overrides:
+        decided[item.run_id].add(tuple(item.model_dump().values()))
+    held = held_runs(con)
+    all_due: list[tuple[Path, Held]] = []
     new = 0
     for run in folders:
         name = run_name(store, run)
-        decided = [item for item in overrides if item.run_id == name]
-        due = stale or _applied(con, name) != {tuple(item.model_dump().values()) for item in decided}
-        due = due or _took_over_anew(con, store, name, withdrawn)
+        had = held[name]
+        due = stale or had.decided != decided[name] or _took_over_anew(store, had.took, withdrawn)
         if not (due or wanted is None or name in wanted):
             continue
         found = run_bundles(store, run)
-        known = _known(con, name)
-        due = due or found != known or _has_refused(con, name)
+        due = due or found != had.bundles or bool(had.refused)
         if not due:
             report.unchanged += len(found)
-        elif found or known or _has_refused(con, name):
-            all_due.append((run, known))
-            new += len(found.items() - known.items())
+        elif found or had.bundles or had.refused:
+            all_due.append((run, had))
+            new += len(found.items() - had.bundles.items())
     _bring_runs(con, store, all_due, overrides, report, is_much=new > MANY)
     if stale:
         # Only now: whoever is killed before starts over.
@@ -179,7 +184,7 @@ def fill(
 def _bring_runs(
     con: Connection,
     store: Path,
-    due: Sequence[tuple[Path, dict[str, str]]],
+    due: Sequence[tuple[Path, Held]],
     overrides: Sequence[Override],
     report: IngestReport,
     *,
@@ -187,58 +192,36 @@ def _bring_runs(
 ) -> None:
     """Make the rows of runs anew, some at a time; read by several processes where it is much to read."""
     with Helpers(f"{make_run.__module__}:make_run", (store, list(overrides)), worth=is_much) as helpers:
+        made = helpers.map([(run, had.bundles) for run, had in due])
         for start in range(0, len(due), AT_ONCE):
-            some = due[start : start + AT_ONCE]
-            made = helpers.map(some)
-            for (_, known), run in zip(some, made, strict=True):
-                if not _same_rows(con, run, known):
+            some = list(islice(made, AT_ONCE))  # the next ones are read while these are written
+            for (_, had), run in zip(due[start:], some, strict=False):
+                if not _same_rows(run, had):
                     report.runs.append(run.run_id)
-                new = sum(known.get(path) != digest for path, digest in run.landed.items())
+                new = sum(had.bundles.get(path) != digest for path, digest in run.landed.items())
                 report.ingested += new
                 report.unchanged += len(run.landed) - new
                 report.quarantined += run.bad
-            replace_runs(con, [run.run_id for run in made], together([run.tables for run in made]))
+            replace_runs(con, [run.run_id for run in some], together([run.tables for run in some]))
 
 
-def _same_rows(con: Connection, run: MadeRun, known: dict[str, str]) -> bool:
-    had = con.execute("SELECT path, reason FROM quarantine WHERE run_id = ?", [run.run_id]).fetchall()
-    return run.landed == known and set(had) == {(bad.path, bad.reason) for bad in run.bad}
+def _same_rows(run: MadeRun, had: Held) -> bool:
+    return run.landed == had.bundles and {(bad.path, bad.reason) for bad in run.bad} == had.refused
 
 
-def _known(con: Connection, run_id: str) -> dict[str, str]:
-    """The bundles of a run that are in the warehouse: path and digest."""
-    sql = f"SELECT bundle_path, bundle_digest FROM ({BUNDLES}) WHERE run_id = ?"
-    return dict(con.execute(sql, [run_id]).fetchall())
-
-
-def _has_refused(con: Connection, run_id: str) -> bool:
-    row = con.execute("SELECT count(*) FROM quarantine WHERE run_id = ?", [run_id]).fetchone()
-    return bool(row and row[0])
-
-
-def _took_over_anew(con: Connection, store: Path, run_id: str, withdrawn: Withdrawals) -> bool:
+def _took_over_anew(store: Path, took: Sequence[Took], withdrawn: Withdrawals) -> bool:
     """Whether what a run took over is no more as it was: bundles of others, or what people decided."""
-    rows = con.execute(
-        """SELECT measured_in, point_id, attempt, withdrawn, bundle_path, bundle_digest, run_digest
-        FROM reused WHERE run_id = ?""",
-        [run_id],
-    ).fetchall()
     return any(
-        is_withdrawn(withdrawn, of, point_id) != was
-        or reused_digests(store, of, point_id, attempt) != tuple(digests)
-        for of, point_id, attempt, was, *digests in rows
+        is_withdrawn(withdrawn, was.measured_in, was.point_id) != was.withdrawn
+        or reused_digests(store, was.measured_in, was.point_id, was.attempt)
+        != (was.bundle_path, was.bundle_digest, was.run_digest)
+        for was in took
     )
 
 
 def _value(con: Connection, name: str) -> str | None:
     row = con.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
     return str(row[0]) if row else None
-
-
-def _applied(con: Connection, run_id: str) -> set[tuple[str | None, ...]]:
-    """The decisions that the rows of a run were made with."""
-    names = ", ".join(BY_NAME["overrides"].names)
-    return set(con.execute(f"SELECT {names} FROM overrides WHERE run_id = ?", [run_id]).fetchall())
 
 
 def _warnings(con: Connection, store: Path, in_store: set[str], overrides: Sequence[Override]) -> list[str]:

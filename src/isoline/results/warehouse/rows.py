@@ -227,7 +227,7 @@ def _add_attempt(tables: dict[str, list[Row]], bundle: PointBundle) -> None:
         }
     )
     for metric in record.metrics:
-        tables["metrics"].append({**key, **_dump(metric)})
+        tables["metrics"].append({**key, **vars(metric)})  # plain values: no need to dump them
     for result in record.accuracy:
         tables["accuracy"].append({**key, **_dump(result)})
     for phase in record.phases:
