@@ -50,6 +50,7 @@ def test_texts_that_look_like_something_else_are_quoted() -> None:
         "#x",
         "8k1k",
         "x #y",
+        "x\n",
     ]
     assert read(to_yaml({"texts": texts, "image": "vllm/x:v1.2", "tag": "a/b:1.0"})) == {
         "texts": texts,

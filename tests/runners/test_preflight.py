@@ -47,15 +47,13 @@ def test_an_idle_machine_is_fine(fake_machine: Make, fakes: Any) -> None:
 def test_a_foreign_process_is_named(
     fake_machine: Make, fakes: Any, spawn: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    """A busy device says which pid and command, out of ps where it can see it; our own pids may be there."""
+    """A busy device says which pid and command, out of ps where it can see it."""
     process = spawn(["sleep", "61.5"])
     machine = fake_machine(["nvidia-smi"], fakes.h200s())
     machine.change(2, used=90000, processes=[[process.pid, "python3", 89990, "C"]])
     (problem,) = preflight(this_host(), H200)
     assert problem.code == "gpu_busy"
     assert f"device 2: pid {process.pid} (" in problem.detail and "sleep 61.5" in problem.detail
-    ours = Needs(sku="h200", accelerators=8, own_pids=frozenset({process.pid}))
-    assert codes(ours) == []
     assert codes(Needs(sku="h200", accelerators=8, devices=(0, 1))) == []
 
 
@@ -298,11 +296,14 @@ def test_every_machine_of_a_pool_is_looked_at(fake_machine: Make, fakes: Any, ov
 
 
 def test_a_launch_needs_its_own_devices_and_room(fake_machine: Make, fakes: Any, tmp_path: Path) -> None:
-    """Its leased devices must be idle, others may be busy; weights that are still to come need room."""
+    """Its leased devices must be idle, others may be busy; its files of weights must be whole."""
     machine = fake_machine(["nvidia-smi"], fakes.h200s())
     machine.change(7, used=90000)
     pool = Needs(sku="h200", accelerators=8, rooms=(Room("model cache", str(tmp_path), 0.0),))
     assert codes(pool) == ["gpu_busy"]
     assert codes(for_launch(pool, devices=[0, 1, 2, 3])) == []
     assert codes(for_launch(pool, devices=[6, 7])) == ["gpu_busy"]
-    assert codes(for_launch(pool, devices=[0], weights_gb=1e9)) == ["disk_full"]
+    weights = tmp_path / "weights.gguf"
+    weights.write_bytes(b"half")
+    assert codes(for_launch(pool, devices=[0], files=[NeededFile(str(weights), 8)])) == ["model_missing"]
+    assert codes(for_launch(pool, devices=[0], files=[NeededFile(str(weights), 4)])) == []

@@ -19,8 +19,8 @@ from isoline.errors import InputError
 Takes = Literal["nothing", "int", "float", "text", "json", "list"]
 
 _OPTION = re.compile(r"^\s{1,8}-{1,2}[A-Za-z]")
-_SPEC = re.compile(r"^(?P<flag>--?[A-Za-z][A-Za-z0-9_.-]*)(?:[ =](?P<meta>.+))?$")
-_VERSION = re.compile(r"^\d+(\.\d+)*([.+-]?[A-Za-z0-9]+)*$")
+_SPEC = re.compile(r"^(?P<flag>--?[A-Za-z][A-Za-z0-9_.-]*)(?:[ =](?P<meta>.+))?\Z")
+_VERSION = re.compile(r"^\d+(\.\d+)*([.+-]?[A-Za-z0-9]+)*\Z")
 _INT = frozenset(("INTEGER", "INT", "N", "INTEGER RANGE"))
 _FLOAT = frozenset(("FLOAT", "FLOAT RANGE"))
 _HELP = frozenset(("help", "version", "h", "usage"))
@@ -134,7 +134,7 @@ def as_text(flags: Flags) -> str:
 def _key(name: str) -> str:
     return (
         name
-        if re.match(r"^[A-Za-z][A-Za-z0-9_.-]*$", name) and name not in ("y", "n", "on", "off", "yes", "no")
+        if re.match(r"^[A-Za-z][A-Za-z0-9_.-]*\Z", name) and name not in ("y", "n", "on", "off", "yes", "no")
         else f'"{name}"'
     )
 

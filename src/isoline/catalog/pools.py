@@ -116,6 +116,11 @@ class Slurm(_OneLine):
     image_cache: str | None = None  # shared folder for imported images, one file a digest
     extra: list[str] = []  # further #SBATCH lines, without the prefix
 
+    @property
+    def has_runtime(self) -> bool:
+        """Whether a job starts containers by docker or podman: they keep images and outlive their caller."""
+        return self.container in ("docker", "podman")
+
     @field_validator("extra")
     @classmethod
     def _extra_are_options(cls, value: list[str]) -> list[str]:

@@ -91,7 +91,7 @@ def load_prices(project: Path) -> dict[str, PriceList]:
     lists = {}
     for path in sorted((project / FOLDER).glob("*.yaml")):
         where = f"{FOLDER}/{path.name}"
-        if not re.match(r"^\d{4}-\d{2}$", path.stem):
+        if not re.match(r"^\d{4}-\d{2}\Z", path.stem):
             raise DocumentError([(where, "a price list is named by its month, yyyy-mm")])
         found = load_document(path, PriceList, root=project)
         if found.dated[:7] != path.stem:

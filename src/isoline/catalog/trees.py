@@ -14,7 +14,7 @@ MAX_BYTES = 1 << 20
 """A document that people write by hand is far below this; above it is a mistake or an attack."""
 
 MAX_DEPTH = 40
-_LONG_NUMBER = re.compile(r"^[-+]?[0-9_]{19,}$")
+_LONG_NUMBER = re.compile(r"^[-+]?[0-9_]{19,}\Z")
 
 Loc = Sequence[int | str]
 """Keys and list positions from the top of a document to a value."""

@@ -30,7 +30,7 @@ UntilOption = Annotated[
 LONGEST_NAME = 200
 """Letters of a node's name: its record is a file of that name."""
 
-_SPAN = re.compile(r"^(\d+(?:\.\d+)?)(m|h|d)$")
+_SPAN = re.compile(r"^(\d+(?:\.\d+)?)(m|h|d)\Z")
 
 
 def moment_of(text: str, now: datetime) -> datetime:

@@ -201,7 +201,7 @@ class _Cpu:
 def _role(process: psutil.Process) -> str:
     """``worker`` of a process titled ``aiperf worker_1a2b``; ``main`` where it has no such title."""
     title = " ".join(process.cmdline()).strip()
-    match = re.match(r"^aiperf ([a-z_]+?)(_[0-9a-f]+)?$", title)
+    match = re.match(r"^aiperf ([a-z_]+?)(_[0-9a-f]+)?\Z", title)
     return match.group(1) if match else "main"
 
 

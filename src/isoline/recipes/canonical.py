@@ -21,7 +21,7 @@ OWN = frozenset(
 )
 """Arguments that the launcher sets: which weights, under which name, where it listens."""
 
-_NUMBER = re.compile(r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$")
+_NUMBER = re.compile(r"^-?\d+(\.\d+)?([eE][+-]?\d+)?\Z")
 _FLAG = re.compile(r"^--?[A-Za-z]")
 
 
@@ -29,7 +29,7 @@ def value_of(word: str) -> Any:
     """One word as a value: a number, JSON (mappings only), or text."""
     if _NUMBER.match(word):
         number = float(word)
-        return int(number) if re.match(r"^-?\d+$", word) else number
+        return int(number) if re.match(r"^-?\d+\Z", word) else number
     if word.lstrip().startswith("{"):
         try:
             return json.loads(word)

@@ -27,7 +27,7 @@ Architecture = Literal["amd64", "arm64"]
 ARM_SKUS = frozenset(("gb200-nvl72", "gb300-nvl72", "vr200-nvl72"))
 """SKUs whose hosts have NVIDIA's Arm CPUs (Grace, Vera); the hosts of all others are x86-64."""
 
-_DIGEST = re.compile(r"^sha256:[0-9a-f]{64}$")
+_DIGEST = re.compile(r"^sha256:[0-9a-f]{64}\Z")
 
 
 class Channel(Document):
@@ -78,7 +78,7 @@ class Channels(Document):
     @classmethod
     def _names_are_plain(cls, value: dict[str, Channel]) -> dict[str, Channel]:
         for name in value:
-            if not re.match(r"^[a-z0-9][a-z0-9-]*$", name):
+            if not re.match(r"^[a-z0-9][a-z0-9-]*\Z", name):
                 raise ValueError(f"{name!r} is no name of a channel: lower-case letters, digits and -")
         return value
 

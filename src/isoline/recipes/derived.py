@@ -22,7 +22,7 @@ PACKAGE = re.compile(
 )
 """A package of one version: by number, or by the commit of its source."""
 
-_PIP = re.compile(r"^PIP_[A-Z0-9_]+$")
+_PIP = re.compile(r"^PIP_[A-Z0-9_]+\Z")
 
 KEPT = {"PIP_BREAK_SYSTEM_PACKAGES": "1"}
 """An image's Python is nobody else's, whatever its distribution says."""
@@ -70,7 +70,7 @@ def why_no_image(packages: Sequence[str], pool: Pool) -> tuple[str, str] | None:
     if kind == "none":
         what = f"its sidecars need packages ({names}), and programs of pool {pool.name} run in no image"
         return what, "use a pool with containers"
-    if kind in ("docker", "podman") and pool.slurm is not None and pool.slurm.image_cache is None:
+    if pool.slurm is not None and pool.slurm.has_runtime and pool.slurm.image_cache is None:
         what = f"its sidecars need packages ({names}), and pool {pool.name} has no folder for such an image"
         return what, "name a folder that all nodes see in slurm.image_cache"
     return None

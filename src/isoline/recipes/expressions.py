@@ -45,7 +45,7 @@ def _parse(text: str) -> ast.expr:
     return tree
 
 
-_PORT = re.compile(r"^\s*(port\.[a-z][a-z0-9_]*)\s*$")
+_PORT = re.compile(r"^\s*(port\.[a-z][a-z0-9_]*)\s*\Z")
 
 
 def port_in(text: str) -> str | None:

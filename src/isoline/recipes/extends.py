@@ -21,7 +21,7 @@ KEY = "extends"
 EXTENDS = re.compile(r"^['\"]?extends['\"]?\s*:", re.MULTILINE)
 """Texts that this does not find say nothing about a base: most need not be parsed for it."""
 
-RECIPE_ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
+RECIPE_ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\Z")
 
 _BASE = 10_000_000
 """Added to the lines of the base while both trees are one. A document has fewer lines than that."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # loaded to read a recipe, not to find one
     from isoline.recipes.schema import Recipe
 
 LOCKED = re.compile(r"^locked:", re.MULTILINE)
-_LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*$")
-_ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*$")
+_LOOSE_ID = re.compile(r"^[\w-][\w.-]*/[\w-][\w.-]*\Z")
+_ID = re.compile(r"^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\Z")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def model_entry(
     :param today: ``yyyy-mm-dd``, when the file was read.
     :raises InputError: when it is no such file.
     """
-    if not re.match(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$", hub_id):
+    if not re.match(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*\Z", hub_id):
         raise InputError(
             f"model {hub_id!r} is not in the catalog",
             where="--model",

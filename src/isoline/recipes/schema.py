@@ -15,13 +15,13 @@ from isoline.recipes.server import RoleServer, Server
 from isoline.recipes.sidecars import Sidecar
 from isoline.recipes.topology import RoleName, Topology
 
-_PACKAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*$")
+_PACKAGE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*\Z")
 _IMAGE = re.compile(
     r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
     r"(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$"
 )
 _CHANNEL = r"^[a-z0-9][a-z0-9-]*$"
-_COMMIT = re.compile(r"^[0-9a-f]{7,64}$")
+_COMMIT = re.compile(r"^[0-9a-f]{7,64}\Z")
 
 
 class Precision(Document):

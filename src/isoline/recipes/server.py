@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from isoline.catalog.documents import Document, ValueAtError
 from isoline.recipes.expressions import ExpressionError, names_in
 
-_ARG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
-_ENV = re.compile(r"^[A-Z][A-Z0-9_]*$")
-_FILE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_ARG = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]*\Z")
+_ENV = re.compile(r"^[A-Z][A-Z0-9_]*\Z")
+_FILE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 ArgValue = Any
 """``true`` (a flag without a value), a number, a text, a list (one flag, several words), a mapping

@@ -13,7 +13,7 @@ from typing import Any
 
 WIDTH = 100
 
-_PLAIN = re.compile(r"^[A-Za-z/_][A-Za-z0-9_./@+()-]*(?: [A-Za-z0-9_./@+()-]+)*$")
+_PLAIN = re.compile(r"^[A-Za-z/_][A-Za-z0-9_./@+()-]*(?: [A-Za-z0-9_./@+()-]+)*\Z")
 _RESERVED = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
 
 
@@ -41,7 +41,7 @@ def _escaped(char: str) -> str:
 def _is_image(text: str) -> bool:
     return (
         re.match(
-            r"^[a-z][A-Za-z0-9._/-]*:[A-Za-z0-9._-]*[A-Za-z][A-Za-z0-9._-]*(?:@sha256:[0-9a-f]{64})?$", text
+            r"^[a-z][A-Za-z0-9._/-]*:[A-Za-z0-9._-]*[A-Za-z][A-Za-z0-9._-]*(?:@sha256:[0-9a-f]{64})?\Z", text
         )
         is not None
     )

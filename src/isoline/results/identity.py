@@ -58,7 +58,7 @@ def launch_id(launch_digest: str, n: int) -> str:
     return f"{launch_digest[:10]}-{n}"
 
 
-RUN_ID = re.compile(r"^(\d{8})T(\d{6})Z-([a-z0-9][a-z0-9_-]*)-([0-9a-f]{6})$")
+RUN_ID = re.compile(r"^(\d{8})T(\d{6})Z-([a-z0-9][a-z0-9_-]*)-([0-9a-f]{6})\Z")
 
 
 def new_run_id(sweep: str, now: datetime | None = None) -> str:

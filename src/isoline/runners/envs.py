@@ -222,7 +222,7 @@ def aiperf_is_ready(settings: Settings) -> bool:
     return env_is_ready(settings, "aiperf", _read_lock(f"aiperf-{AIPERF_VERSION}.txt"), locked=True)
 
 
-PIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*$")
+PIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*\Z")
 
 
 def engine_env(engine: str, packages: Sequence[str]) -> tuple[str, str, bool]:

@@ -98,7 +98,7 @@ def _wrong_value(flag: Flag, value: Any, negated: bool, complete: bool) -> str |
         return None if value is True else "is a switch and takes no value: write true"
     if value is True:
         return f"takes a value ({flag.takes})"
-    if flag.takes == "int" and not re.match(r"^-?\d+[kKmMgG]?$", str(value)):
+    if flag.takes == "int" and not re.match(r"^-?\d+[kKmMgG]?\Z", str(value)):
         return f"takes a whole number, not {value!r}"
     if flag.takes == "json" and not isinstance(value, (dict, str)):
         return f"takes a mapping, not {value!r}"
@@ -188,7 +188,7 @@ def _in_files(
     return None, default
 
 
-_FORCED_ENV = re.compile(r"^(SGLANG_SIMULATE_ACC_.*|TLLM_SPEC_DECODE_FORCE_.*|.*_SYNTHETIC_ACCEPT.*)$")
+_FORCED_ENV = re.compile(r"^(SGLANG_SIMULATE_ACC_.*|TLLM_SPEC_DECODE_FORCE_.*|.*_SYNTHETIC_ACCEPT.*)\Z")
 _FORCED_ARGS = frozenset(("spec-decode-acceptance-length", "spec-decode-acceptance-rate"))
 _FORCED_KEYS = frozenset(
     ("synthetic_acceptance_length", "synthetic_acceptance_rate", "synthetic_acceptance_rates")

@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHELL = re.compile(r"[;|&<>`]|\$")
 _ABSOLUTE = re.compile(r"(?:^|[=:,\s\"'])(/[^\s,:\"']*)")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://([^/\s:]*|\{[a-z_.]+\})", re.IGNORECASE)
-_NEAR = re.compile(r"^(\*|127\.\d+\.\d+\.\d+|localhost|0\.0\.0\.0|\[::1\]|\{[a-z_.0-9]+\}|)$")
+_NEAR = re.compile(r"^(\*|127\.\d+\.\d+\.\d+|localhost|0\.0\.0\.0|\[::1\]|\{[a-z_.0-9]+\}|)\Z")
 _SHELLS = frozenset(
     ("sh", "bash", "dash", "zsh", "ash", "csh", "sudo", "su", "env", "docker", "podman", "nsenter", "chroot")
 )

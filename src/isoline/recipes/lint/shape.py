@@ -148,7 +148,7 @@ _CONTEXT: dict[str, tuple[str, ...]] = {
 }
 """Family of engines -> the arguments (or keys of its file) that limit the tokens of one request."""
 
-_LENGTH = re.compile(r"^(\d+(?:\.\d+)?)([kKmM]?)$")
+_LENGTH = re.compile(r"^(\d+(?:\.\d+)?)([kKmM]?)\Z")
 
 
 def tokens_of(value: Any) -> int | None:

@@ -58,8 +58,8 @@ LOAD_S = 1800
 READY_S = 3600
 """How long a program waits for those before it, where nobody says."""
 
-_SAFE = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
-_BASE64 = re.compile(r"^[A-Za-z0-9+/=\n]*$")
+_SAFE = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*\Z")
+_BASE64 = re.compile(r"^[A-Za-z0-9+/=\n]*\Z")
 
 
 def slurm_script(
@@ -107,7 +107,7 @@ class _Script:
         self.places = placed(deployment, pool.accelerators)
         self.nodes = nodes_for(deployment, pool.accelerators)
         self.is_cpu = pool.sku == "cpu"
-        if slurm.container in ("docker", "podman") and any(item.mpi for item in deployment.workers):
+        if slurm.has_runtime and any(item.mpi for item in deployment.workers):
             raise InputError(
                 f"a worker that spans nodes is started by MPI, which {slurm.container} containers cannot",
                 where=f"pool {pool.name}",
@@ -119,7 +119,7 @@ class _Script:
             if found := next((word for word in words if MARKS.search(word)), None):
                 raise InputError(f"a control character in {found!r}", where=item.name, remedy="plain text")
         self.runtime: Container | None = None
-        if slurm.container in ("docker", "podman"):
+        if slurm.has_runtime:
             assert pool.container is not None
             self.runtime = pool.container.model_copy(update={"runtime": slurm.container})
 

@@ -10,7 +10,7 @@ from isoline.catalog.pools import Pool
 from isoline.recipes.deployment import PLACEHOLDER, Command, Deployment, config_text
 from isoline.recipes.renderers.container import container_argv
 
-_BARE = re.compile(r"^[A-Za-z0-9_@%+=:,./{}\[\]*-]+$")
+_BARE = re.compile(r"^[A-Za-z0-9_@%+=:,./{}\[\]*-]+\Z")
 
 
 def quoted(word: str) -> str:

@@ -14,10 +14,10 @@ from functools import lru_cache
 from isoline.catalog.facts import Catalog
 from isoline.catalog.models import FAMILIES
 
-_PRODUCT = re.compile(r"^(?:(?:a|h|b|gb|gh|mi|vr)\d{2,3}[a-z]?|l4|l40s?|\d{3}dt)$")
-_LENGTHS = re.compile(r"^(\d+)k(\d+)k$")
-_TOPOLOGY = re.compile(r"^(?:tp|tep|dep|pp|ep|dcp)\d+$|^\d+p\d+d$|^\d+replicas?$|^dpa(?:true)?$")
-_TRIVIAL = re.compile(r"^(?:pp|ep|dcp|pcp)1$|^dpafalse$")
+_PRODUCT = re.compile(r"^(?:(?:a|h|b|gb|gh|mi|vr)\d{2,3}[a-z]?|l4|l40s?|\d{3}dt)\Z")
+_LENGTHS = re.compile(r"^(\d+)k(\d+)k\Z")
+_TOPOLOGY = re.compile(r"^(?:tp|tep|dep|pp|ep|dcp)\d+\Z|^\d+p\d+d\Z|^\d+replicas?\Z|^dpa(?:true)?\Z")
+_TRIVIAL = re.compile(r"^(?:pp|ep|dcp|pcp)1\Z|^dpafalse\Z")
 _SPECULATIVE = ("mtp", "eagle3", "eagle")
 # Words that tell two runs of one configuration apart, not two configurations.
 _OF_THE_RUN = re.compile(

@@ -262,7 +262,7 @@ def _writable(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", errors="replace").decode()
 
 
-_QUANTITY = re.compile(r"^\s*(-?\d+(?:\.\d+)?)\s*(?:W|%|MiB|MHz|C)?\s*$")
+_QUANTITY = re.compile(r"^\s*(-?\d+(?:\.\d+)?)\s*(?:W|%|MiB|MHz|C)?\s*\Z")
 
 
 def quantity(value: Any) -> float | None:

@@ -19,7 +19,7 @@ from isoline.results.importers.foreign import (
     whole,
 )
 
-_METRIC = re.compile(r"^(?P<name>[a-z_0-9]+),(?P<filter>[\w-]+)$")
+_METRIC = re.compile(r"^(?P<name>[a-z_0-9]+),(?P<filter>[\w-]+)\Z")
 _WANTED = ("exact_match", "acc", "acc_norm", "pass@1", "resolved_rate")
 
 

@@ -17,7 +17,7 @@ from isoline.errors import InputError
 from isoline.results.warehouse.file import Connection, open_reader
 from isoline.results.warehouse.schema import RUN_TABLES
 
-_DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
+_DAY = re.compile(r"^\d{4}-\d{2}-\d{2}\Z")
 _TIME = re.compile(r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}")
 
 OPTION = "--as-of"

@@ -41,7 +41,7 @@ NAMES = {
 }
 """Fields of the catalog's :class:`isoline.catalog.engines.Metrics`, and our names of the counters."""
 
-_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+\S+)?$")
+_SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(\{.*\})?\s+(\S+)(?:\s+\S+)?\Z")
 
 
 def parse_prometheus(text: str) -> dict[str, float]:

@@ -95,16 +95,14 @@ def _busy(devices: Sequence[Device], needs: Needs) -> Finding:
     said: list[str] = []
     unknown = False
     for item in devices:
-        foreign = [one for one in item.processes or () if one.pid not in needs.own_pids]
-        ours = len(item.processes or ()) > len(foreign)
         used = item.memory_used_mb
         unknown |= used is None and item.processes is None
         if item.sku and item.sku.startswith("mi") and used is not None and used <= BUSY_MB:
             continue  # amd-smi lists a process under every device, also those that it leaves alone
-        if foreign:
-            names = ", ".join(f"pid {one.pid} ({one.command or 'unknown'})" for one in foreign)
+        if item.processes:  # whatever a launch leased must be idle: none of them is ours
+            names = ", ".join(f"pid {one.pid} ({one.command or 'unknown'})" for one in item.processes)
             said.append(f"device {item.index}: {names}")
-        elif used is not None and used > BUSY_MB and not ours:
+        elif used is not None and used > BUSY_MB:
             said.append(f"device {item.index}: {used:.0f} MiB in use by a process that is not visible here")
     if said:
         return Finding("idle", False, "; ".join(said), "gpu_busy")

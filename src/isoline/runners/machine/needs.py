@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isoline.catalog.pools import Pool
 from isoline.results.judging.reasons import REASONS
 
-MODEL_CACHE = "model cache"
 LOG_GB = 1.0
 SCRATCH_GB = 10.0
 IMAGE_GB = 10.0
@@ -45,7 +44,6 @@ class Needs:
     """What a launch (or a pool) needs of one machine.
 
     :param devices: indices of the devices that the launch leased; None = all of them.
-    :param own_pids: processes that are ours and may be there.
     :param ports: how many free ports of Isoline's range.
     :param tools: programs that must answer: docker, podman, sbatch.
     :param rootless: the container runtime that must run without root; None: it may.
@@ -57,7 +55,6 @@ class Needs:
     sku: str
     accelerators: int
     devices: tuple[int, ...] | None = None
-    own_pids: frozenset[int] = frozenset()
     rooms: tuple[Room, ...] = ()
     files: tuple[NeededFile, ...] = ()
     tools: tuple[str, ...] = ()
@@ -110,7 +107,7 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
     if pool.container is not None:
         ours = Path(state)
         rooms = (
-            Room(MODEL_CACHE, str(pool.container.model_cache_in(ours)), gb(LOG_GB)),
+            Room("model cache", str(pool.container.model_cache_in(ours)), gb(LOG_GB)),
             Room("scratch and logs", str(pool.container.scratch_in(ours)), gb(SCRATCH_GB)),
         )
     if pool.launcher == "container" and pool.container is not None:
@@ -126,28 +123,11 @@ def needs_of_pool(pool: Pool, *, state: str, need_gb: float | None = None) -> Ne
 
 
 def for_launch(
-    needs: Needs,
-    *,
-    devices: Sequence[int] | None = None,
-    own_pids: Collection[int] = (),
-    weights_gb: float = 0.0,
-    files: Sequence[NeededFile] = (),
+    needs: Needs, *, devices: Sequence[int] | None = None, files: Sequence[NeededFile] = ()
 ) -> Needs:
     """What one launch needs beside what its pool does.
 
     :param devices: indices that are leased to it; None = all.
-    :param own_pids: processes of ours that may hold its devices (a server that is kept).
-    :param weights_gb: what is still to be brought to the model cache, GB.
     :param files: the model's files on the machine.
     """
-    rooms = tuple(
-        replace(room, need_gb=room.need_gb + weights_gb) if room.what == MODEL_CACHE else room
-        for room in needs.rooms
-    )
-    return replace(
-        needs,
-        devices=None if devices is None else tuple(devices),
-        own_pids=frozenset(own_pids),
-        rooms=rooms,
-        files=tuple(files),
-    )
+    return replace(needs, devices=None if devices is None else tuple(devices), files=tuple(files))

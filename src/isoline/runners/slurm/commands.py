@@ -55,8 +55,8 @@ ENDED = frozenset({"COMPLETED", "FAILED", *REASON})
 
 _NO_SUCH_JOB = re.compile(r"(?i)invalid job id")
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
-_TIME = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
-_ID = re.compile(r"^(\d+)(;\S+)?$")
+_TIME = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)\Z")
+_ID = re.compile(r"^(\d+)(;\S+)?\Z")
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def needs_sweep(job: Job, *, forced: bool) -> bool:
 def sweep_words(pool: Pool, nodes: str, run_id: str, launch_id: str) -> list[str]:
     """The command that removes a launch's containers from nodes (Slurm's list); empty without a runtime."""
     slurm = pool.slurm
-    if slurm is None or slurm.container not in ("docker", "podman") or not nodes:
+    if slurm is None or not slurm.has_runtime or not nodes:
         return []
     words = ["srun", f"--partition={slurm.partition}", f"--nodelist={nodes}", "--ntasks-per-node=1"]
     for name in ("account", "qos", "reservation"):

@@ -86,7 +86,7 @@ def image_file(pool: Pool, ref: str) -> str | None:
     slurm = pool.slurm
     if slurm is None or slurm.container == "none":
         return None
-    if slurm.image_cache is None and slurm.container in ("docker", "podman"):
+    if slurm.image_cache is None and slurm.has_runtime:
         return None
     if slurm.image_cache is None:
         raise InputError(

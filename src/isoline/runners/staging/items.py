@@ -84,7 +84,7 @@ def _safe(text: str) -> str:
 def hub_item(kind: Kind, hub_id: str, revision: str | None, size: int | None = None) -> Item:
     """An item of the hub. Without a revision it is what ``main`` is when it is staged."""
     rev = revision or "main"
-    short = rev[:12] if re.match(r"^[0-9a-f]{40}$", rev) else _safe(rev)
+    short = rev[:12] if re.match(r"^[0-9a-f]{40}\Z", rev) else _safe(rev)
     place: Place = "client" if kind in ("dataset", "tokenizer") else "pool"
     return Item(f"{kind}--{_safe(hub_id)}--{short}", kind, hub_id, place, rev, size)
 
@@ -113,7 +113,7 @@ def _image_items(pool: Pool, launch: PlanLaunch) -> Iterator[Item]:
     if deployment.image.startswith("channel:"):
         raise InputError(f"{deployment.image} is not resolved to an image", where=launch.recipe_id)
     # Where a Slurm pool's nodes load a file, docker or podman makes it of a base that it pulls itself.
-    loads = pool.slurm is not None and pool.slurm.container in ("docker", "podman")
+    loads = pool.slurm is not None and pool.slurm.has_runtime
     if not (deployment.packages and loads):
         yield image_item(deployment.image)
     if deployment.packages:

@@ -35,7 +35,7 @@ SPLIT_DIGITS = ("smollm", "starcoder", "refact", "command-r")
 
 GPT2_PATTERN = ("default", "gpt-2", "gpt2", "mpt", "olmo", "jais")
 
-ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")
+ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}\Z")
 
 
 @dataclass(frozen=True)

@@ -276,7 +276,8 @@ class LaunchRun:
             )
             self.context.tokenizers[spec.alias] = tokenizer
         with self.phases.phase("preflight"):
-            problems = [*self.around.look(self.writer.path), *self.launcher.preflight(spec, staged)]
+            problems = self.around.look(self.writer.path, spec.weights)
+            problems += self.launcher.preflight(spec, staged)
             if problems:
                 raise LaunchFailedError([ReasonNote(code=item.code, detail=item.detail) for item in problems])
         if should_stop():

@@ -4,10 +4,12 @@ devices' telemetry meanwhile, and their memory coming free at the end."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isoline.catalog.facts import WeightFile
 from isoline.catalog.pools import Pool
 from isoline.results.bundles.bundle import write_file
 from isoline.results.bundles.records import ReasonNote
@@ -16,7 +18,7 @@ from isoline.runners.machine.device_checks import wait_until_idle
 from isoline.runners.machine.devices.reader import known_vendor
 from isoline.runners.machine.fingerprint import changes, node_fingerprint
 from isoline.runners.machine.hosts import Host
-from isoline.runners.machine.needs import Problem, for_launch, needs_of_pool
+from isoline.runners.machine.needs import NeededFile, Problem, for_launch, needs_of_pool
 from isoline.runners.machine.preflight import as_json, inspect
 from isoline.runners.telemetry.sampler import DeviceSampler
 from isoline.runners.telemetry.table import Sample
@@ -48,16 +50,20 @@ class Surroundings:
         """Whose devices they are; None where no tool reads them."""
         return known_vendor(self.pool.sku)
 
-    def look(self, folder: Path) -> list[Problem]:
+    def look(self, folder: Path, weights: Sequence[WeightFile] = ()) -> list[Problem]:
         """The preflight of the machine; kept as ``preflight.json``.
 
+        :param weights: the launch's single files of weights: all of each must be in the pool's model cache.
         :returns: what speaks against the launch.
         """
         if not (self.is_seen and self.starts_servers):
             return []
+        state = self.state.absolute()
+        cache = self.pool.container.model_cache_in(state) if self.pool.container is not None else None
         needs = for_launch(
-            needs_of_pool(self.pool, state=str(self.state.absolute())),
+            needs_of_pool(self.pool, state=str(state)),
             devices=None if self.vendor == "cpu" else self.devices,
+            files=[NeededFile(str(cache / item.place), item.bytes) for item in weights if cache is not None],
         )
         report = inspect(self.host, needs)
         text = json.dumps(as_json(self.pool.name, [report]), indent=1, ensure_ascii=False) + "\n"

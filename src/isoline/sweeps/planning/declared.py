@@ -14,7 +14,7 @@ NAME = "endpoint"
 MANY_NODES = 1024
 """Nobody here counts the machines behind an address: what is declared is believed, and marked."""
 
-_LABEL = re.compile(r"^(?:p[a-z0-9-]+_d[a-z0-9-]+|[a-z0-9-]+)$")
+_LABEL = re.compile(r"^(?:p[a-z0-9-]+_d[a-z0-9-]+|[a-z0-9-]+)\Z")
 
 
 def endpoint_pool(url: str, topology: str | None, sku: str | None) -> Pool:

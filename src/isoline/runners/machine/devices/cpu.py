@@ -12,7 +12,7 @@ from isoline.runners.machine.devices.model import Device, DeviceReport, Unreadab
 TICK = 100.0
 """Clock ticks a second of /proc/stat on Linux."""
 
-WRAP = re.compile(r"^(?P<zone>intel-rapl:\d+)/(?P<file>energy_uj|max_energy_range_uj)$")
+WRAP = re.compile(r"^(?P<zone>intel-rapl:\d+)/(?P<file>energy_uj|max_energy_range_uj)\Z")
 
 SCRIPT = r"""
 printf 'ticks %s\n' "$(sed -n 's/^cpu  *//p' /proc/stat)"

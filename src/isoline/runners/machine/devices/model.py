@@ -9,7 +9,7 @@ from typing import Any
 
 from isoline.catalog.skus import Sku
 
-NUMBER = re.compile(r"^\(?\s*([-+]?\d+(?:\.\d+)?)\s*\)?\s*([A-Za-z%/°]*)\)?$")
+NUMBER = re.compile(r"^\(?\s*([-+]?\d+(?:\.\d+)?)\s*\)?\s*([A-Za-z%/°]*)\)?\Z")
 MB_OF = {"": 1.0, "mib": 1.0, "mb": 1.0, "gib": 1024.0, "gb": 1024.0, "kib": 1 / 1024, "kb": 1 / 1024}
 """Units of memory in MiB. The tools write MB and GB and mean powers of two."""
 

@@ -52,7 +52,7 @@ class HubFile:
 
     def __init__(self, path: str, size: int | None, sha256: str | None, blob: str | None) -> None:
         etag = sha256 or blob
-        if not is_safe(path) or size is None or not etag or not re.match(r"^[0-9a-f]{40,64}$", etag):
+        if not is_safe(path) or size is None or not etag or not re.match(r"^[0-9a-f]{40,64}\Z", etag):
             raise StageError("infra", f"the hub lists a file {path!r} of size {size!r} and hash {etag!r}")
         self.path, self.size, self.sha256 = path, size, sha256
         self.etag = etag  # the name of its blob in a hub cache
@@ -122,7 +122,7 @@ class Hub:
                 if tries >= TRIES:
                     raise StageError("infra", f"{repo}: the hub gives no listing: {error}") from None
                 _pause(tries)
-        if not re.match(r"^[0-9a-f]{40}$", commit):
+        if not re.match(r"^[0-9a-f]{40}\Z", commit):
             raise StageError("infra", f"{repo}: the hub names no commit")
         files = []
         for row in rows:
