@@ -63,7 +63,7 @@ def test_run_id_is_utc_and_new_each_time() -> None:
     assert name.startswith("20261130T233000Z-nightly-")
     assert identity.run_day(name) == ("2026", "11", "30")
     assert identity.new_run_id("nightly", moment) != name
-    assert identity.RUN_ID.match(identity.new_run_id("demo", datetime.now(UTC)))
+    assert identity.RUN_ID.fullmatch(identity.new_run_id("demo", datetime.now(UTC)))
 
 
 @pytest.mark.parametrize("name", ["", "20261201", "../../etc", "20261201T020000Z-Demo-aaaaaa", "x" * 300])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import compileall
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+import isoline
 from isoline.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ def setup() -> None:
     settings = load_settings()
     steps = planned_steps(settings)
     started = time.monotonic()
+    if sys.dont_write_bytecode:  # as in containers: each start would compile all that it imports
+        compileall.compile_dir(Path(isoline.__file__).parent, quiet=2)
     for number, (name, action) in enumerate(steps, start=1):
         typer.echo(f"setup {number}/{len(steps)}: {name}")
         action()

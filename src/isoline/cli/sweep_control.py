@@ -29,7 +29,7 @@ def run_named(settings: Settings, name: str) -> Run:
     from isoline.results.identity import RUN_ID
     from isoline.sweeps.state.runs import named_run, runs_newest_first
 
-    if RUN_ID.match(name):
+    if RUN_ID.fullmatch(name):
         return named_run(settings.store, name)
     found = next(runs_newest_first(settings.store, name), None)
     if found is None:

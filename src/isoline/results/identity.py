@@ -58,7 +58,7 @@ def launch_id(launch_digest: str, n: int) -> str:
     return f"{launch_digest[:10]}-{n}"
 
 
-RUN_ID = re.compile(r"^(\d{8})T(\d{6})Z-([a-z0-9][a-z0-9_-]*)-([0-9a-f]{6})\Z")
+RUN_ID = re.compile(r"^(\d{8})T(\d{6})Z-([a-z0-9][a-z0-9_-]*)-([0-9a-f]{6})$")
 
 
 def new_run_id(sweep: str, now: datetime | None = None) -> str:
@@ -77,7 +77,7 @@ def run_day(run_id: str) -> tuple[str, str, str]:
 
     :raises ValueError: when it is not a run id.
     """
-    match = RUN_ID.match(run_id)
+    match = RUN_ID.fullmatch(run_id)
     if not match:
         raise ValueError(f"not a run id: {run_id!r}")
     day = match.group(1)

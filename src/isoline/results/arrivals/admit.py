@@ -132,7 +132,7 @@ def _said_runs(
                 said = _manifest(source, listed, place, aside)[0].id
             except IncompleteError:
                 continue  # it is refused for that later
-            found[place.above] = said if RUN_ID.match(said) else ""
+            found[place.above] = said if RUN_ID.fullmatch(said) else ""
     return found
 
 

@@ -86,7 +86,7 @@ def sort_files(paths: Iterable[str], above: Sequence[str]) -> Sorted:
         root = next((top for n in range(len(parts)) if (top := "/".join(parts[:n])) in roots), None)
         if root is not None:
             by_root[root].append(path[len(root) + 1 if root else 0 :])
-        elif any(RUN_ID.match(part) for part in (*above, *parts[:-1])):
+        elif any(RUN_ID.fullmatch(part) for part in (*above, *parts[:-1])):
             found.unsealed += not (path.endswith(TOMBSTONE) or WORK in parts)
         elif _KEPT.search(f"/{path}"):
             found.kept.append(path)
@@ -106,7 +106,7 @@ def sort_files(paths: Iterable[str], above: Sequence[str]) -> Sorted:
 
 def _place(parts: Sequence[str]) -> tuple[str, str]:
     """(run id, place in the run's folder) of a bundle, from the folders that it lies in."""
-    runs = [index for index, part in enumerate(parts) if RUN_ID.match(part)]
+    runs = [index for index, part in enumerate(parts) if RUN_ID.fullmatch(part)]
     if runs:
         return parts[runs[-1]], "/".join(parts[runs[-1] + 1 :])
     return "", "/".join(parts[-1:] if parts and parts[-1] == "_run" else parts[-2:])

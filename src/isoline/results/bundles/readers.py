@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from isoline.errors import IncompleteError, IsolineError
 from isoline.results.bundles import bundle, checks
@@ -125,7 +126,7 @@ def run_name(store: Path, run: Path) -> str:
 
     So a copy of a run under another day never takes the place of the run itself.
     """
-    if RUN_ID.match(run.name) and bundle.run_folder(store, run.name) == run:
+    if RUN_ID.fullmatch(run.name) and bundle.run_folder(store, run.name) == run:
         return run.name
     return run.relative_to(store).as_posix()
 
@@ -280,9 +281,10 @@ def _point(
     )
     lock = folder.record("lock.json", LockRecord)
     _refuse(checks.check_lock(lock, record, launch=launch, point=point))
-    _check_requests(folder, record)
+    derives = derive_again and not folder.thinned.intersection(EVIDENCE)
+    _check_requests(folder, record, is_read=derives)
     if "requests.parquet" in folder:
-        if derive_again and not folder.thinned.intersection(EVIDENCE):
+        if derives:
             _refuse(compare(folder, record, lock))
         if record.counts.completed:  # only where there are requests is a table like no other
             twin = tables.setdefault(folder.sha256("requests.parquet"), name)
@@ -290,15 +292,19 @@ def _point(
     return PointBundle(name, folder.digest, record, lock)
 
 
-def _check_requests(folder: Folder, record: PointRecord) -> None:
-    """What counts must be derivable again: the request table is there and has our columns."""
+def _check_requests(folder: Folder, record: PointRecord, *, is_read: bool) -> None:
+    """What counts must be derivable again: the request table is there and has our columns.
+
+    :param is_read: whether all of the table is read afterwards; else only its schema is.
+    """
     if "requests.parquet" not in folder:
         if record.verdict.value in ("valid", "partial"):
             raise IncompleteError(f"{record.verdict.value} without requests.parquet")
         return
     if "requests.parquet" in folder.thinned:
         return
-    schema = folder.parquet("requests.parquet").schema_arrow
+    name = "requests.parquet"
+    schema = folder.parquet(name).schema_arrow if is_read else pq.read_schema(folder.path / name)
     wanted: dict[str, Any] = {field.name: field.type for field in REQUESTS_SCHEMA}
     found: dict[str, Any] = {field.name: field.type for field in schema}
     differ = sorted(

@@ -142,7 +142,7 @@ def thin(
     if not settings.store.is_dir():
         raise InputError("no store there", where=str(settings.store), remedy="--store names it")
     for name in held:
-        if not RUN_ID.match(name):
+        if not RUN_ID.fullmatch(name):
             raise InputError(f"no run id: {name!r}", where="--keep")
     moment_ = (now or datetime.now(UTC)).astimezone(UTC)
     # With the lock nobody ingests a bundle while its files go.
@@ -156,7 +156,7 @@ def thin(
         report = ThinReport()
         days = [rule.days for rule in rules.classes.values() if rule.days is not None]
         for run in bundle.run_folders(settings.store):
-            if RUN_ID.match(run.name) and days and _is_young(run.name, min(days), moment_):
+            if RUN_ID.fullmatch(run.name) and days and _is_young(run.name, min(days), moment_):
                 continue
             _thin_run(settings.store, run, rules, moment_, known, why, report, dry_run=dry_run)
         return report

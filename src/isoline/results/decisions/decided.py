@@ -31,7 +31,7 @@ def check_overrides(project: Path, store: Path, overrides: Sequence[Override]) -
     """
     if not overrides:
         return
-    runs = {run.name for run in bundle.run_folders(store) if RUN_ID.match(run.name)}
+    runs = {run.name for run in bundle.run_folders(store) if RUN_ID.fullmatch(run.name)}
     problems = []
     for number, item in enumerate(overrides):
 
@@ -68,7 +68,7 @@ def strange_runs(store: Path, overrides: Sequence[Override]) -> list[str]:
 
 def _differ_in(one: str, other: str) -> int:
     """In how many of its parts a run id differs from another one."""
-    parts = [match.groups() for name in (one, other) if (match := RUN_ID.match(name))]
+    parts = [match.groups() for name in (one, other) if (match := RUN_ID.fullmatch(name))]
     days = [(first + second, third, fourth) for first, second, third, fourth in parts]
     return sum(left != right for left, right in zip(*days, strict=True)) if len(days) == 2 else 3
 

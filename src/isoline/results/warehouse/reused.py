@@ -64,7 +64,7 @@ def concurrency_of(point_id: str) -> int:
 
 def reused_digests(store: Path, run_id: str, point_id: str, attempt: int) -> tuple[str, str, str]:
     """(path of the attempt relative to the store, its digest, that of its run's ``_run``); "" = not there."""
-    if not RUN_ID.match(run_id):
+    if not RUN_ID.fullmatch(run_id):
         return "", "", ""
     run = bundle.run_folder(store, run_id)
     path = run / point_id / str(attempt)
@@ -110,7 +110,7 @@ def _read_plan(store: Path, run_id: str, name: str, what: str) -> Plan:
 
     :raises IncompleteError: when there is no such run in the store, or its plan cannot be used.
     """
-    if not RUN_ID.match(name) or name[:16] > run_id[:16] or name == run_id:
+    if not RUN_ID.fullmatch(name) or name[:16] > run_id[:16] or name == run_id:
         raise IncompleteError(f"{what} is of run {name}, which is no earlier run")
     path = bundle.run_folder(store, name) / "_run"
     if not bundle.is_sealed(path):

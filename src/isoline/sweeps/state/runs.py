@@ -54,7 +54,7 @@ class Run:
 
 def started(run_id: str) -> datetime:
     """When a run started, from its id."""
-    match = RUN_ID.match(run_id)
+    match = RUN_ID.fullmatch(run_id)
     if not match:
         raise ValueError(f"not a run id: {run_id!r}")
     return datetime.strptime(match.group(1) + match.group(2), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
@@ -62,7 +62,7 @@ def started(run_id: str) -> datetime:
 
 def read_run(folder: Path) -> Run | None:
     """The run in a folder; None where its plan is not sealed or not of our form."""
-    if not is_sealed(folder / "_run") or not RUN_ID.match(folder.name):
+    if not is_sealed(folder / "_run") or not RUN_ID.fullmatch(folder.name):
         return None
     try:
         plan = Plan.model_validate_json((folder / "_run" / "plan.json").read_bytes())
@@ -74,7 +74,7 @@ def read_run(folder: Path) -> Run | None:
 def runs_newest_first(store: Path, sweep: str | None = None) -> Iterator[Run]:
     """All readable runs, newest first; of one sweep where it is named."""
     for folder in reversed(list(run_folders(store))):
-        match = RUN_ID.match(folder.name)
+        match = RUN_ID.fullmatch(folder.name)
         if match and (sweep is None or match.group(3) == sweep):
             run = read_run(folder)
             if run is not None:
@@ -108,7 +108,7 @@ def named_run(store: Path, run_id: str) -> Run:
 
     :raises InputError: when there is none.
     """
-    if RUN_ID.match(run_id):
+    if RUN_ID.fullmatch(run_id):
         run = read_run(run_folder(store, run_id))
         if run is not None:
             return run
