@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,70 @@ def test_import_replay_and_frontier(project: Path) -> None:
     assert drawn.returncode == 0, drawn.stderr
     assert "from inferencex" in drawn.stdout
     assert "run import-inferencex-public" in drawn.stdout
+
+
+BENCH: dict[str, Any] = {
+    "model_id": "openai/gpt-oss-120b",
+    "completed": 99,
+    "num_prompts": 99,
+    "duration": 10.0,
+}
+BENCH |= {"total_input_tokens": 5000, "total_output_tokens": 9000, "median_tpot_ms": 10.0}
+
+
+def test_an_open_loop_of_no_sku_is_shown(project: Path) -> None:
+    """What has neither concurrency nor SKU does not stand in the way of the rest, nor of cost."""
+    (project / "public" / "open.json").write_text(json.dumps(BENCH | {"request_rate": 2.0}))
+    isoline(project, "results", "import", "public")
+    for more in ((), ("--y", "usd_per_m_total_tokens")):
+        shown = isoline(project, "frontier", *more)
+        assert shown.returncode == 0, shown.stderr
+        assert "vllm-bench" in shown.stdout and "from inferencex" in shown.stdout
+
+
+def test_a_kept_file_that_is_gone_is_said_until_it_is_back(project: Path, tmp_path: Path) -> None:
+    """By ingest and verify, as long as its note is there; then its points are there again."""
+    isoline(project, "results", "import", "public")
+    (kept,) = [path for path in (project / "results/store/imports").iterdir() if not path.suffix]
+    kept.rename(tmp_path / "away")
+    gone = isoline(project, "results", "ingest")
+    assert gone.returncode == 3 and "gone; import it again" in gone.stdout
+    verified = isoline(project, "results", "verify")
+    assert verified.returncode == 3 and "the file is gone" in verified.stdout
+    (tmp_path / "away").rename(kept)
+    back = isoline(project, "results", "ingest", "--format", "json")
+    assert [bad["reason"].partition(":")[0] for bad in json.loads(back.stdout)[0]["quarantined"]] == [
+        "unknown_name"
+    ]
+    assert isoline(project, "results", "verify").returncode == 0
+
+
+def test_a_file_name_that_is_no_utf8_stops_nothing(project: Path) -> None:
+    """It lands under a name that can be written, and so do the others."""
+    (project / "public" / os.fsdecode(b"\xff\xfebad.json")).write_text(json.dumps([ROW | {"conc": 32}]))
+    done = isoline(project, "results", "import", "public", "--format", "json")
+    assert json.loads(done.stdout)[0]["rows"] == {"valid": 3}, done.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [{"conc": -16}, {"conc": 0}, {"conc": 2**40}, {"conc": 16.7}, {"isl": -1}, {"tp": 0}]
+)
+def test_a_load_that_nobody_asked_for_is_no_point(project: Path, change: dict[str, Any]) -> None:
+    """A broken field does not look like one that is absent."""
+    (project / "public" / "agg.json").write_text(json.dumps([ROW | {"conc": 1}, ROW | {"conc": 4} | change]))
+    done = isoline(project, "results", "import", "public", "--format", "json")
+    document = json.loads(done.stdout)[0]
+    assert document["rows"] == {"valid": 1}
+    assert [bad["reason"].partition(":")[0] for bad in document["quarantined"]] == ["not_a_point"]
+
+
+def test_an_alias_of_no_model_is_refused(project: Path) -> None:
+    """A misspelt target invents no model."""
+    alias = "schema_version: 1\nsource: a test of imports\ndated: '2026-12-01'\nmodels: {mine: gpt-oss-12b}\n"
+    (project / "recipes/_catalog/aliases.yaml").write_text(alias)
+    refused = isoline(project, "results", "import", "public")
+    assert refused.returncode == 1
+    assert "'gpt-oss-12b' is no model of the catalog; did you mean 'gpt-oss-120b'" in refused.stderr
 
 
 def test_ingest_takes_files_of_others(project: Path) -> None:

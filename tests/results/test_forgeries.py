@@ -62,6 +62,24 @@ POINT: dict[str, tuple[Change, str]] = {
         "not derived any more",
     ),
     "a number of a later version": (_metric("ttft_p50_ms", metrics_version=99), "a newer Isoline"),
+    "a number of an older version beside a better one": (
+        lambda content: (
+            _metric("total_tps_per_gpu", value=1e6)(content),
+            _metric("ttft_p50_ms", metrics_version=1)(content),
+        ),
+        "version 1 and 2",
+    ),
+    "a better number that is said to be of an older version": (
+        lambda content: (
+            _metric("total_tps_per_gpu", value=1e6)(content),
+            [row.update(metrics_version=1) for row in content["metrics"]],
+        ),
+        "1000000.0, derived now",
+    ),
+    "numbers of no version": (
+        lambda content: [row.update(metrics_version=0) for row in content["metrics"]],
+        "metrics of version 0",
+    ),
     "a number that is none": (_metric("ttft_p50_ms", value=float("nan")), "is nan"),
     "a window that ends first": (lambda content: content["windows"]["full"].update(end_ns=1), "windows"),
     "more asked than completed": (lambda content: content["counts"].update(asked=80), "valid with 80 asked"),

@@ -154,6 +154,13 @@ class Catalog:
     def _model_names(self) -> dict[str, tuple[str, str | None]]:
         from isoline.catalog.aliases import model_names
 
+        known = {key: {None, *model.checkpoints} for key, model in self.models.items()}
+        for alias, target in self.aliases.models.items():
+            key, _, checkpoint = target.partition(":")
+            if (checkpoint or None) not in known.get(key, ()):
+                near = nearest(target, [*known, *(f"{key}:{item}" for item in known.get(key, ()) if item)])
+                line = f"models.{alias}: {target!r} is no model of the catalog; {near}"
+                raise DocumentError([(str(OWN / "aliases.yaml"), line)])
         return model_names(self.models, self.aliases)
 
     @cached_property
@@ -214,7 +221,8 @@ class Catalog:
         keys: dict[str, Any] = self.engines if kind == "engine" else self.precisions
         names = self.aliases.engines if kind == "engine" else self.aliases.precisions
         text = plain(name)
-        return text if text in keys else names.get(text)
+        found_key = text if text in keys else names.get(text)
+        return found_key if found_key in keys else None
 
     def resolve_checkpoint(self, name: str) -> tuple[str, str] | None:
         """(model, checkpoint) of a hub id or an alias of one; None where it names no checkpoint."""

@@ -97,7 +97,7 @@ def frontier(
         if within:
             rows = curve_table(points, x, read, within=within)
         if read != y:
-            skus = sorted({row["sku"] for row in rows})
+            skus = sorted({row["sku"] for row in rows if row["sku"]})
             bases = dict(zip(skus, cost_bases(settings, skus, tier, moment), strict=True))
     else:
         points = select_published(from_, filters, {"sweep": sweep, "run": run, "as-of": as_of})

@@ -38,7 +38,7 @@ def show(report: IngestReport, format: Format, dry_run: bool) -> None:
     _end(
         report,
         f"{count} {_what(report, count)} in quarantine",
-        "read the reasons; each ingest tries them again",
+        _remedy(quarantined),
     )
 
 
@@ -107,8 +107,26 @@ def show_import(
     _end(
         report,
         f"{count} {'is' if count == 1 else 'are'} in quarantine",
-        "add an alias to recipes/_catalog/aliases.yaml, then `isoline results replay`",
+        _remedy(quarantined),
     )
+
+
+_REMEDIES = {
+    "unknown_name": "add an alias to recipes/_catalog/aliases.yaml, then `isoline results replay`",
+    "no_model": "say the model by `isoline results import FILE --set model=MODEL --set sku=SKU`",
+}
+"""What mends a refused file of others, by the code of its reason."""
+
+
+def _remedy(quarantined: list[dict[str, str]]) -> str:
+    """What to do about what is in quarantine."""
+    codes = {bad["reason"].partition(":")[0] for bad in quarantined if bad["kind"] == "import"}
+    found = [remedy for code, remedy in _REMEDIES.items() if code in codes]
+    if any(bad["kind"] != "import" for bad in quarantined):
+        found.append("read the reasons; each ingest tries bundles again")
+    elif codes - _REMEDIES.keys():
+        found.append("read the reasons; `isoline results replay` tries files of others again")
+    return "; ".join(found)
 
 
 def _has_bundles(arrived: Arrived) -> bool:

@@ -281,6 +281,9 @@ def run(argv: Sequence[str], command: Callable[[], Any] = root_command) -> int:
             return 1  # the reader of our output went away: nothing to say, and nobody to say it to
         return _unexpected(error, argv)
     except Exception as error:
+        if type(error) is RuntimeError and str(error) == "Query interrupted":  # what DuckDB makes of SIGINT
+            _say("isoline: interrupted")
+            return 130
         return _unexpected(error, argv)
 
 

@@ -73,8 +73,10 @@ def decided(points: pd.DataFrame) -> list[dict[str, Any]]:
     One row for each decision; one about a whole run is there once, with both null.
     """
     places = [
-        (topology, None if load is None or load != load else int(load))
-        for topology, load in points[["topology", "concurrency"]].astype(object).itertuples(index=False)
+        (topology, None if is_open else int(load))  # an open loop of an import has no concurrency
+        for topology, load, is_open in zip(
+            points["topology"], points["concurrency"], points["concurrency"].isna(), strict=True
+        )
     ]
     found: dict[str, set[tuple[Any, Any]]] = {}
     for place, decisions in zip(places, points["decisions"], strict=True):

@@ -133,7 +133,7 @@ def verify(
         title=f"{len(problems)} problems in {settings.store}",
     )
     if problems:
-        raise IncompleteError(f"{len(problems)} problems in the store")
+        raise IncompleteError(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the store")
 
 
 app.command("import")(results_import.import_)

@@ -292,6 +292,12 @@ def _check_metrics(record: PointRecord) -> list[str]:
             problems.append(f"{row.name} is {row.value}; what is absent is null")
         if row.metrics_version > METRICS_VERSION:
             problems.append(f"{row.name} of metrics_version {row.metrics_version}: a newer Isoline made it")
+    versions = sorted({row.metrics_version for row in record.metrics})
+    if len(versions) > 1 or (versions and versions[0] < 1):
+        # One odd version would keep all the others from being derived again.
+        problems.append(
+            f"metrics of version {' and '.join(map(str, versions))}: one of 1 or more is expected"
+        )
     for name, window in _repeated((row.name, row.window) for row in record.metrics):
         problems.append(f"{name} of window {window} is there twice")
     return problems

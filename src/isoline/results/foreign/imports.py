@@ -29,7 +29,7 @@ from isoline.results.warehouse.file import Connection, replace_runs
 from isoline.results.warehouse.helpers import Helpers
 from isoline.results.warehouse.schema import derivation
 
-IMPORTER_VERSION = 2
+IMPORTER_VERSION = 3
 """Raised by hand whenever the same file gives other rows."""
 
 _STATE = "imports"
@@ -175,6 +175,9 @@ def flat_of(points: Sequence[Imported], refused: list[Refused]) -> Flat:
 
 
 def _note_digest(target: Path) -> str:
+    """What tells that nothing about a kept file changed: its note, and whether it is there."""
+    if not target.is_file():
+        return "gone"
     try:
         return hashlib.sha256(target.with_name(f"{target.name}.json").read_bytes()).hexdigest()
     except OSError:
@@ -246,6 +249,9 @@ def read_one(store: Path, target: Path, note: Note | None, catalog: Catalog) -> 
             raise ForeignError("unreadable", "the kept file was changed")
         parts = {part: (target.parent / sha256).read_bytes() for part, sha256 in note.parts.items()}
         kind, rows = read(ForeignFile(note.names[0], content, parts), note.forced)
+    except FileNotFoundError:
+        why = ForeignError("unreadable", "the kept file or a part of it is gone; import it again")
+        return [_refused(target, note, why)]
     except OSError as error:
         why = ForeignError("unreadable", f"the kept file or a part of it: {error.strerror}")
         return [_refused(target, note, why)]

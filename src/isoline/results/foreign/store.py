@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from isoline.errors import InputError
 from isoline.results.bundles.bundle import MANIFEST, write_file
 from isoline.results.identity import canonical_json
-from isoline.results.importers.foreign import ForeignError
+from isoline.results.importers.foreign import ForeignError, writable
 from isoline.results.importers.normalise import GIVEN
 from isoline.results.importers.recognise import FORMATS, PARTS, parse, recognise
 
@@ -172,8 +172,8 @@ def _store(
     note = Note(
         sha256=sha256,
         bytes=len(content),
-        names=[path.name],
-        group=said.group or path.resolve().parent.name or "files",
+        names=[writable(path.name)],
+        group=writable(said.group or path.resolve().parent.name or "files"),
         forced=said.forced,
         source=said.source,
         licence=said.licence,
@@ -220,11 +220,12 @@ def note_of(target: Path) -> Note | None:
 
 
 def kept_files(store: Path) -> list[Path]:
-    """Every kept file of a store, in the order of their digests."""
+    """Every kept file of a store, in the order of their digests; also one of which only the note is left."""
     folder = store / FOLDER
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_file() and _is_sha256(path.name))
+    names = {path.name.removesuffix(".json") for path in folder.iterdir() if path.is_file()}
+    return [folder / name for name in sorted(names) if _is_sha256(name)]
 
 
 def _is_sha256(name: str) -> bool:
@@ -237,6 +238,9 @@ def verify_kept(store: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     found: dict[str, str] = {}
     for target in kept_files(store):
         name = f"{FOLDER}/{target.name}"
+        if not target.is_file():
+            problems.append((name, "the file is gone, its note is there; import it again"))
+            continue
         found[name] = target.name
         with target.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != target.name:

@@ -18,6 +18,7 @@ from isoline.results.importers.foreign import (
     moment,
     number,
     one_role,
+    stated_count,
     text,
     whole,
 )
@@ -107,7 +108,7 @@ def read_together(row: Mapping[str, Any], index: int) -> ForeignPoint:
     point.model, point.engine = text(row.get("model")), text(row.get("framework"))
     point.sku, point.precision = text(row.get("hw")), text(row.get("precision"))
     point.isl, point.osl = whole(row.get("isl")), whole(row.get("osl"))
-    point.concurrency = whole(row.get("conc"))
+    point.concurrency = stated_count(row, "conc")
     point.completed = whole(metrics.get("successful_requests"))
     tp = whole(row.get("tp"))
     if tp:

@@ -239,6 +239,22 @@ def whole(value: Any) -> int | None:
     return int(found) if found is not None and abs(found) <= MAX_WHOLE and found == int(found) else None
 
 
+def stated_count(row: Mapping[str, Any], *keys: str) -> int | None:
+    """The first of these that says a count; None where none of them is there.
+
+    :raises ForeignError: for one that is there and is no count: it must not look like one that nobody gave.
+    """
+    for key in keys:
+        value = row.get(key)
+        if value is None or value == "":
+            continue
+        count = whole(value)
+        if count is None or count < 1:
+            raise ForeignError("not_a_point", f"{key} is {str(value)[:40]!r}")
+        return count
+    return None
+
+
 def boolean(value: Any) -> bool | None:
     """True or False, also as text ("true", "False"); None for anything else."""
     if isinstance(value, bool):
@@ -254,11 +270,11 @@ def text(value: Any) -> str | None:
         return None
     if isinstance(value, int):
         return str(value) if abs(value) < MAX_NUMBER else None
-    return _writable(value.strip()) or None if isinstance(value, str) else None
+    return writable(value.strip()) or None if isinstance(value, str) else None
 
 
-def _writable(value: str) -> str:
-    """A text that UTF-8 can write: half a surrogate pair, which JSON allows, becomes ``?``."""
+def writable(value: str) -> str:
+    """A text that UTF-8 can write: half a surrogate pair, as in JSON or in a file's name, becomes ``?``."""
     return value if value.isascii() else value.encode("utf-8", errors="replace").decode()
 
 

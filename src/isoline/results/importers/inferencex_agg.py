@@ -19,6 +19,7 @@ from isoline.results.importers.foreign import (
     boolean,
     number,
     one_role,
+    stated_count,
     text,
     whole,
 )
@@ -62,9 +63,7 @@ def put_names(point: ForeignPoint, row: Mapping[str, Any]) -> None:
     point.sku = stated(row, "hw", "hardware")
     point.precision = text(row.get("precision"))
     point.speculative = text(row.get("spec_decoding")) or text(row.get("spec_method")) or "none"
-    point.concurrency = whole(row.get("conc"))
-    if point.concurrency is None:
-        point.concurrency = whole(row.get("users"))
+    point.concurrency = stated_count(row, "conc", "users")
     point.identity |= {name: row[name] for name in _IDENTITY if row.get(name) not in (None, "")}
 
 
@@ -79,6 +78,7 @@ def stated(row: Mapping[str, Any], *keys: str) -> str | None:
 
 def put_topology(point: ForeignPoint, row: Mapping[str, Any]) -> None:
     """The topology, from tp, pp, pcp and workers; never from tp × ep, nor from a file name."""
+    stated_count(row, "tp")
     multi = boolean(row.get("is_multinode"))
     point.multi_node = multi
     if "prefill_tp" not in row and "decode_tp" not in row:

@@ -66,6 +66,7 @@ def normalise(
 def _normalise(
     point: ForeignPoint, said: FileFacts, catalog: Catalog, given: Mapping[str, str], variant: str
 ) -> Landed:
+    _check_load(point)
     from_name: list[str] = []
     model = _model(point, said, catalog, given, from_name)
     sku = _one("sku", point.sku, said.sku or said.product, catalog, given, from_name)
@@ -113,6 +114,14 @@ def _normalise(
         # Where the content names no configuration, files of other names are other configurations.
         point.identity["variant"] = variant
     return Landed(point, curve, topology, gpus, values, reasons, sorted(marks), notes)
+
+
+def _check_load(point: ForeignPoint) -> None:
+    """:raises ForeignError: for a load that nobody can have asked for."""
+    for name in ("concurrency", "isl", "osl"):
+        value = getattr(point, name)
+        if value is not None and value < 1:
+            raise ForeignError("not_a_point", f"{name} is {value}")
 
 
 # --- names ------------------------------------------------------------------------------------

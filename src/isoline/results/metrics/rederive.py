@@ -57,22 +57,25 @@ def differences(folder: Path) -> list[str]:
 def compare(sealed: Folder, record: PointRecord, lock: LockRecord) -> list[str]:
     """The same for an attempt that is open already.
 
-    Metrics of another version are not compared: their definitions were others.
+    An older version may lack rows that are derived now (2 added energy and power); what it has must be what
+    is derived now. A version that defines a metric anew has to say here which rows it no longer compares.
     """
     derived = _derive(sealed, lock)
     lines = []
-    if all(row.metrics_version == METRICS_VERSION for row in record.metrics):
-        had = {(row.name, row.window): row for row in record.metrics}
-        now = {(row.name, row.window): row for row in derived.rows}
-        for name, window in sorted(had.keys() | now.keys()):
-            old, new = had.get((name, window)), now.get((name, window))
-            if old is None or new is None:
-                change = "only derived now" if old is None else "not derived any more"
-                lines.append(f"{name} ({window}): {change}")
-            elif not _alike(old, new):
-                lines.append(f"{name} ({window}): {old.value}, derived now {new.value}")
-        if derived.windows != record.windows:
-            lines.append(f"windows: {record.windows}, derived now {derived.windows}")
+    had = {(row.name, row.window): row for row in record.metrics}
+    now = {(row.name, row.window): row for row in derived.rows}
+    is_older = bool(record.metrics) and all(row.metrics_version < METRICS_VERSION for row in record.metrics)
+    for name, window in sorted(had.keys() | now.keys()):
+        old, new = had.get((name, window)), now.get((name, window))
+        if old is None:
+            if not is_older:
+                lines.append(f"{name} ({window}): only derived now")
+        elif new is None:
+            lines.append(f"{name} ({window}): not derived any more")
+        elif not _alike(old, new):
+            lines.append(f"{name} ({window}): {old.value}, derived now {new.value}")
+    if derived.windows != record.windows:
+        lines.append(f"windows: {record.windows}, derived now {derived.windows}")
     counts = derived.counts
     # Requests that were asked for and never sent are in no table.
     if record.counts != counts.model_copy(update={"asked": max(counts.asked, record.counts.asked)}):
@@ -81,9 +84,9 @@ def compare(sealed: Folder, record: PointRecord, lock: LockRecord) -> list[str]:
 
 
 def _alike(old: MetricRow, new: MetricRow) -> bool:
-    if old.value is None or new.value is None or math.isnan(old.value):
-        return old == new
+    if (old.name, old.window, old.unit, old.n, old.note) != (new.name, new.window, new.unit, new.n, new.note):
+        return False
+    if old.value is None or new.value is None:
+        return old.value is new.value
     # Another build of numpy may add in another order.
-    close = math.isclose(old.value, new.value, rel_tol=1e-9, abs_tol=1e-12)
-    rest = (old.name, old.window, old.unit, old.n, old.note, old.metrics_version)
-    return close and rest == (new.name, new.window, new.unit, new.n, new.note, new.metrics_version)
+    return math.isclose(old.value, new.value, rel_tol=1e-9, abs_tol=1e-12)

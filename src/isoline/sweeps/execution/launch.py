@@ -327,7 +327,8 @@ class LaunchRun:
             with self._resources:
                 self._stop_and_seal()
         except BaseException:
-            # Whatever stood in the way (a full disk, a closed terminal): no server stays behind.
+            # Whatever stood in the way (a full disk, a closed terminal): no process of ours stays behind.
+            self.around.close()
             if self._server is not None:
                 with contextlib.suppress(InfraError):
                     self.launcher.stop(self._server)

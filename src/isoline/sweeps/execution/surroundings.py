@@ -92,13 +92,17 @@ class Surroundings:
         """The devices' telemetry in [from_ns, to_ns], epoch nanoseconds."""
         return self.sampler.samples(from_ns, to_ns) if self.sampler else []
 
+    def close(self) -> None:
+        """End the telemetry, whatever else could not be done. May be called twice."""
+        if self.sampler is not None:
+            self.sampler.close()
+
     def end(self, folder: Path, fallback: dict[str, Any]) -> None:
         """End the telemetry, take the fingerprint again, and write ``fingerprint.json`` with what changed.
 
         :param fallback: the machine that Isoline runs on, where the launch's own was not looked at.
         """
-        if self.sampler is not None:
-            self.sampler.close()
+        self.close()
         vendor = self.vendor
         if self.before and vendor is not None:
             self.after = node_fingerprint(self.host, vendor, self.devices)
