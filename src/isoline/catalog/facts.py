@@ -221,8 +221,8 @@ class Catalog:
         keys: dict[str, Any] = self.engines if kind == "engine" else self.precisions
         names = self.aliases.engines if kind == "engine" else self.aliases.precisions
         text = plain(name)
-        found_key = text if text in keys else names.get(text)
-        return found_key if found_key in keys else None
+        key = text if text in keys else names.get(text)
+        return key if key in keys else None  # what an alias stands for may be misspelt
 
     def resolve_checkpoint(self, name: str) -> tuple[str, str] | None:
         """(model, checkpoint) of a hub id or an alias of one; None where it names no checkpoint."""

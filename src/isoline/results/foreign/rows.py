@@ -111,8 +111,8 @@ def _alike(table: pa.Table) -> list[list[int]]:
     keys = table.select(["run_id", "point_digest"])
     order = pc.sort_indices(keys, [("run_id", "ascending"), ("point_digest", "ascending")])
     ordered = keys.take(order)
-    is_new = np.ones(table.num_rows, dtype=bool)
-    is_new[1:] = False
+    is_new = np.zeros(table.num_rows, dtype=bool)
+    is_new[:1] = True
     for column in ordered.columns:
         plain = column.combine_chunks()
         is_new[1:] |= pc.not_equal(plain[1:], plain[:-1]).to_numpy(zero_copy_only=False)

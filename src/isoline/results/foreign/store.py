@@ -188,7 +188,7 @@ def _store(
             return sha256
     else:
         kept.files += 1
-    # The note first: a file without one is refused, a note without its file is nothing.
+    # The note first: a file without one has no name, but of a note without its file all can be said.
     write_file(target.with_name(f"{sha256}.json"), canonical_json(note.model_dump(mode="json")) + b"\n")
     if not target.exists():
         write_file(target, content)
